@@ -1,0 +1,74 @@
+"""Fixtures of the Python tests: see twin.py for the comparison with asyncio, servers.py for the real servers."""
+import gc
+import importlib
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import servers
+import twin
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def pytest_configure(config):
+    module = importlib.import_module(twin.LOOP_MODULE)
+    # What a process opens once (probes, caches) must not count as a leak of the first test.
+    module.new_event_loop().close()
+
+
+def pytest_report_header(config):
+    module = importlib.import_module(twin.LOOP_MODULE)
+    info = getattr(module, "info", dict)()
+    return [f"loop under test: {twin.LOOP_MODULE} ({getattr(module, '__file__', '?')})", f"info: {info}"]
+
+
+@pytest.fixture(autouse=True)
+def small_heap():
+    """Objects older than the test need not be looked at by each collection."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture
+def loop():
+    """A treadle loop, for what has no twin on asyncio."""
+    loop = twin.subject_loop()
+    yield loop
+    if not loop.is_closed():
+        loop.close()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory):
+    with servers.postgres() as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory):
+    with servers.redis() as url:
+        yield url
+
+
+def run_python(*args, env=None, timeout=60, code=None, check=False, **kwargs):
+    """Runs the interpreter of the tests on arguments or code; returns the completed process."""
+    environ = dict(os.environ, **(env or {}))
+    environ.setdefault("TREADLE_TEST_LOOP", twin.LOOP_MODULE)
+    environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), environ.get("PYTHONPATH")]))
+    command = [sys.executable, *args] if code is None else [sys.executable, "-c", code, *args]
+    done = subprocess.run(command, env=environ, timeout=timeout, capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL, **kwargs)
+    if check:
+        assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@pytest.fixture
+def python():
+    return run_python

@@ -1,0 +1,367 @@
+"""call_soon_threadsafe: order, storms from threads and signal handlers, and close."""
+import asyncio
+import concurrent.futures
+import faulthandler
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from twin import twin
+
+STALL_S = 5.0
+ROUNDS = int(os.environ.get("TREADLE_TEST_ROUNDS", "2000"))
+
+
+class Stall:
+    """Ends the process with all stacks when a counter stands still: a lost wake-up must not look like a slow test."""
+
+    def __init__(self, progress):
+        self.progress, self.over = progress, threading.Event()
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self):
+        last = None
+        while not self.over.wait(STALL_S):
+            now = self.progress()
+            if now == last:
+                faulthandler.dump_traceback(file=sys.__stderr__)
+                print(f"stalled at {now}", file=sys.__stderr__, flush=True)
+                os._exit(70)
+            last = now
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.over.set()
+        self.thread.join()
+
+
+@twin
+def test_a_call_from_another_thread_wakes_a_sleeping_loop(t):
+    def poke():
+        t.loop.call_soon_threadsafe(t.log, "from thread")
+        t.loop.call_soon_threadsafe(t.loop.stop)
+
+    thread = threading.Thread(target=poke)
+    t.loop.call_soon(thread.start)
+    t.loop.run_forever()
+    thread.join()
+
+
+@twin
+async def test_alternating_calls_run_in_schedule_order(t):
+    for i in range(50):
+        if i % 2:
+            t.loop.call_soon(t.log, i)
+        else:
+            thread = threading.Thread(target=t.loop.call_soon_threadsafe, args=(t.log, i))
+            thread.start()
+            thread.join()
+    await t.turns(3)
+
+
+@twin
+def test_remote_calls_made_before_and_between_runs_keep_their_order(t):
+    def remote(*args):
+        thread = threading.Thread(target=t.loop.call_soon_threadsafe, args=args)
+        thread.start()
+        thread.join()
+
+    for turn in range(4):
+        t.loop.call_soon(t.log, turn, "local 1")
+        remote(t.log, turn, "remote 1")
+        t.loop.call_soon(t.log, turn, "local 2")
+        remote(t.loop.stop)
+        remote(t.log, turn, "remote 2")
+        t.loop.call_soon(t.log, turn, "local 3")
+        t.loop.run_forever()
+        t.log("ran")
+
+
+@twin
+def test_each_thread_keeps_its_own_order(t):
+    seen = {n: [] for n in range(4)}
+    left = [4]
+
+    def produce(n):
+        for i in range(500):
+            t.loop.call_soon_threadsafe(seen[n].append, i)
+        t.loop.call_soon_threadsafe(finish)
+
+    def finish():
+        left[0] -= 1
+        if not left[0]:
+            t.loop.stop()
+
+    threads = [threading.Thread(target=produce, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    with Stall(lambda: sum(map(len, seen.values()))):
+        t.loop.run_forever()
+    for thread in threads:
+        thread.join()
+    t.log([seen[n] == list(range(500)) for n in range(4)])
+
+
+@twin
+def test_ping_pong_with_a_thread_loses_no_wake(t):
+    todo, done = queue.SimpleQueue(), [0]
+
+    def resolver():
+        while (future := todo.get()) is not None:
+            t.loop.call_soon_threadsafe(future.set_result, None)
+
+    async def main():
+        for _ in range(ROUNDS):
+            future = t.loop.create_future()
+            todo.put(future)
+            await future
+            done[0] += 1
+        todo.put(None)
+
+    thread = threading.Thread(target=resolver)
+    thread.start()
+    with Stall(lambda: done[0]):
+        t.run(main())
+    thread.join()
+    t.log(done[0])
+
+
+@twin(modes=("plain",))
+def test_storm_of_coroutines_from_threads(t):
+    done = [0]
+
+    async def work(i):
+        await asyncio.sleep(0)
+        done[0] += 1
+        return i
+
+    def driver(out):
+        futures = [asyncio.run_coroutine_threadsafe(work(i), t.loop) for i in range(300)]
+        out.append([f.result() for f in futures])
+
+    outs = [[] for _ in range(4)]
+    threads = [threading.Thread(target=driver, args=(o,)) for o in outs]
+
+    async def main():
+        for thread in threads:
+            thread.start()
+        while any(not o for o in outs):
+            await asyncio.sleep(0.001)
+
+    with Stall(lambda: done[0]):
+        t.run(main())
+    for thread in threads:
+        thread.join()
+    t.log([o == [list(range(300))] for o in outs])
+
+
+@twin
+def test_executor_storm_resolves_everything(t):
+    async def main():
+        done = 0
+        for _ in range(20):
+            done += sum(await asyncio.gather(*[t.loop.run_in_executor(None, int, 1) for _ in range(20)]))
+        return done
+
+    t.log(t.run(main()))
+
+
+@twin
+def test_a_signal_handler_may_schedule(t):
+    old = signal.signal(signal.SIGUSR1, lambda *a: (t.loop.call_soon_threadsafe(t.log, "signal"),
+                                                    t.loop.call_soon_threadsafe(t.loop.stop)))
+    try:
+        t.loop.call_soon(os.kill, os.getpid(), signal.SIGUSR1)
+        t.loop.run_forever()
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+
+
+@twin
+def test_a_signal_from_another_thread_wakes_a_loop_that_sleeps(t):
+    old = signal.signal(signal.SIGUSR1, lambda *a: t.loop.call_soon_threadsafe(t.loop.stop))
+    thread = threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGUSR1))
+    try:
+        t.loop.call_soon(thread.start)
+        t.loop.run_forever()
+        t.log("stopped")
+    finally:
+        thread.join()
+        signal.signal(signal.SIGUSR1, old)
+
+
+@twin
+def test_after_close_it_is_refused(t):
+    t.loop.close()
+    t.call(t.loop.call_soon_threadsafe, t.log)
+    results = []
+
+    def remote():
+        try:
+            t.loop.call_soon_threadsafe(t.log)
+        except BaseException as exc:
+            results.append(exc)
+
+    thread = threading.Thread(target=remote)
+    thread.start()
+    thread.join()
+    t.log(results)
+
+
+@twin(modes=("plain",))
+def test_close_against_threads_that_still_call(t):
+    stop = threading.Event()
+    errors = []
+
+    def hammer(loop):
+        while not stop.is_set():
+            try:
+                loop.call_soon_threadsafe(int)
+            except RuntimeError as exc:
+                errors.append(str(exc))
+                return
+
+    for _ in range(20):
+        loop = t.new_loop()
+        threads = [threading.Thread(target=hammer, args=(loop,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        loop.call_later(0.002, loop.stop)
+        loop.run_forever()
+        loop.close()
+        for thread in threads:
+            thread.join(10)
+    stop.set()
+    t.log(set(errors), len(errors))
+
+
+@twin(modes=("plain",))
+def test_cancel_from_another_thread_races_with_the_run(t):
+    count = 300
+    ran = []
+    handles = queue.SimpleQueue()
+
+    def canceler():
+        while (handle := handles.get()) is not None:
+            handle.cancel()
+
+    async def main():
+        for i in range(count):
+            handles.put(t.loop.call_soon_threadsafe(ran.append, i))
+            await asyncio.sleep(0)
+        handles.put(None)
+
+    thread = threading.Thread(target=canceler)
+    thread.start()
+    t.run(main())
+    thread.join()
+    t.log(len(ran) <= count and ran == sorted(ran))
+
+
+@pytest.mark.skipif(not hasattr(asyncio.events, "_ThreadSafeHandle"), reason="Python 3.14's thread-safe handles")
+@twin
+async def test_thread_safe_handles_are_asyncios(t):
+    handle = t.loop.call_soon_threadsafe(t.log, "ran")
+    t.log(isinstance(handle, asyncio.events._ThreadSafeHandle), type(handle).__name__)
+    handle.cancel()
+    t.log(handle.cancelled())
+
+
+@twin
+async def test_run_coroutine_threadsafe_can_be_canceled_from_its_thread(t):
+    started, seen = threading.Event(), []
+
+    async def sleeper():
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            t.log("task canceled")
+            raise
+
+    def thread():
+        future = asyncio.run_coroutine_threadsafe(sleeper(), t.loop)
+        started.wait()
+        seen.append(future.cancel())
+        try:
+            future.result()
+        except concurrent.futures.CancelledError as exc:
+            seen.append(type(exc).__name__)
+
+    await t.loop.run_in_executor(None, thread)
+    await t.turns(3)
+    t.log(seen)
+
+
+@twin(modes=("plain",))
+def test_a_loop_per_thread(t):
+    results = []
+
+    def body(n):
+        loop = t.factory()
+
+        async def main():
+            reader, writer = socketpair_streams = await connected()
+            writer.write(str(n).encode() * 100)
+            await writer.drain()
+            return len(await reader.readexactly(100))
+
+        async def connected():
+            import socket
+            a, b = socket.socketpair()
+            r, _w = await asyncio.open_connection(sock=a)
+            r2, w2 = await asyncio.open_connection(sock=b)
+            closers.extend([_w, w2])
+            return r, w2
+
+        closers = []
+        try:
+            results.append((n, loop.run_until_complete(main())))
+
+            async def close():
+                for w in closers:
+                    w.close()
+                    await w.wait_closed()
+
+            loop.run_until_complete(close())
+        finally:
+            loop.close()
+
+    threads = [threading.Thread(target=body, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    t.log(sorted(results))
+
+
+def test_another_thread_gets_the_gil_while_the_loop_is_busy(loop):
+    counter, stop = [0], [False]
+
+    def count():
+        while not stop[0]:
+            counter[0] += 1
+            time.sleep(0)
+
+    def chain(n):
+        if n == 0:
+            loop.stop()
+        else:
+            loop.call_soon(chain, n - 1)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    loop.call_soon(chain, 50_000)
+    loop.run_forever()
+    seen = counter[0]
+    stop[0] = True
+    thread.join()
+    assert seen > 0
