@@ -1,5 +1,6 @@
 # treadle_add_check(<name> SOURCES a.c [LIBS core wake] [LABELS unit core] [TIMEOUT s] [ARGS ...] [DEFS ...])
-# One program per test file, on the check library where CHECK is given. Exit code 77 means skipped.
+# One program per test file, on the check library; treadle_add_test_program makes one without it, and with
+# NO_TEST one that is not run by itself. Exit code 77 means skipped. tests/harness is on the include path.
 if(PkgConfig_FOUND)
   pkg_check_modules(CHECK IMPORTED_TARGET check)
 endif()
@@ -15,6 +16,7 @@ function(treadle_add_test_program name)
   target_link_libraries(${name} PRIVATE ${arg_LIBS} Threads::Threads)
   target_compile_definitions(${name} PRIVATE ${arg_DEFS})
   target_link_options(${name} PRIVATE ${arg_LINK_OPTIONS})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests/harness")
   treadle_target_settings(${name})
   # What a test defines is its own; prototypes ahead of every case would say nothing.
   target_compile_options(${name} PRIVATE -Wno-missing-prototypes)
