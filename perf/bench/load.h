@@ -1,4 +1,5 @@
-/* The load generator's shared state: many sockets driven from one thread by epoll, the same for every event loop measured. */
+/* The load generator's shared state: many sockets driven from one thread by epoll, the same for every event
+ * loop measured. */
 #ifndef TREADLE_LOAD_H
 #define TREADLE_LOAD_H
 
@@ -12,46 +13,46 @@ enum load_mode { LOAD_ECHO, LOAD_CHURN, LOAD_IDLE, LOAD_UDP };
 struct load_tls;
 
 struct load_options {
-  enum load_mode mode;
-  const char *host;
-  const char *unix_path;
-  int port;
-  int connections;
-  size_t size;
-  int samples;
-  int warmup;
-  double seconds;
-  int pid; /* the server's process, whose CPU time is what counts; 0 for none */
-  bool tls;
+    enum load_mode mode;
+    const char *host;
+    const char *unix_path;
+    int port;
+    int connections;
+    size_t size;
+    int samples;
+    int warmup;
+    double seconds;
+    int pid; /* the server's process, whose CPU time is what counts; 0 for none */
+    bool tls;
 };
 
 struct load;
 
 struct load_conn {
-  struct load *load;
-  int fd;
-  bool connecting;
-  bool wants_write; /* EPOLLOUT is registered */
-  uint8_t seq;      /* the byte this message consists of */
-  size_t sent;
-  size_t got;
-  uint64_t sent_ns; /* when the last datagram left, for the ones that get lost */
-  void *tls;
+    struct load *load;
+    int fd;
+    bool connecting;
+    bool wants_write; /* EPOLLOUT is registered */
+    uint8_t seq;      /* the byte this message consists of */
+    size_t sent;
+    size_t got;
+    uint64_t sent_ns; /* when the last datagram left, for the ones that get lost */
+    void *tls;
 };
 
 struct load {
-  struct load_options options;
-  struct sockaddr_storage address;
-  socklen_t address_length;
-  int epoll;
-  struct load_conn *conns;
-  uint8_t *outgoing;
-  uint8_t *incoming;
-  size_t incoming_size;
-  uint64_t ops;
-  uint64_t lost;
-  uint32_t opened;
-  struct load_tls *tls;
+    struct load_options options;
+    struct sockaddr_storage address;
+    socklen_t address_length;
+    int epoll;
+    struct load_conn *conns;
+    uint8_t *outgoing;
+    uint8_t *incoming;
+    size_t incoming_size;
+    uint64_t ops;
+    uint64_t lost;
+    uint32_t opened;
+    struct load_tls *tls;
 };
 
 uint64_t load_now_ns(void);

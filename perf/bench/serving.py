@@ -27,7 +27,7 @@ START_TIMEOUT_S = 30
 def tool(name: str, options: Options) -> str:
     """Path of a built C program of perf/bench: --tools, else the newest build of the project."""
     folders = [options.tools] if options.tools else [
-        report.ROOT / "build" / "release" / "perf", *sorted((report.ROOT / "build").glob("*/perf"))]
+        report.ROOT / "build" / "release" / "perf" / "bench", *sorted((report.ROOT / "build").glob("*/perf/bench"))]
     for folder in folders:
         if (folder / name).is_file():
             return str(folder / name)
