@@ -1,0 +1,288 @@
+/* The linux_aio engine: one io_submit per flush. It runs only positioned transfers and syncs of regular files and block
+ * devices, since io_submit of anything else may block for ever; all others go to workers. */
+#include <libaio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../internal.h"
+#include "../workers.h"
+
+#define BATCH 128u
+
+struct aio {
+    io_context_t context;
+    struct iocb *blocks; /* one per operation in flight */
+    struct iocb **free;
+    uint32_t free_count;
+    int event_fd;
+    int epoll_fd; /* joins the kernel's completions and the workers' */
+    bool workers_joined;
+};
+
+static struct aio *backend(const struct tdl_fio *f) { return (struct aio *)f->backend; }
+
+static void close_fds(struct aio *a)
+{
+    if (a->epoll_fd >= 0)
+        (void)close(a->epoll_fd);
+    if (a->event_fd >= 0)
+        (void)close(a->event_fd);
+}
+
+static void free_aio(struct aio *a)
+{
+    close_fds(a);
+    tdl_free(a->blocks);
+    tdl_free(a->free);
+    tdl_free(a);
+}
+
+static int open_fds(struct aio *a)
+{
+    a->event_fd = TDL_SYSCALL(EMFILE, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (a->event_fd < 0)
+        return -errno;
+    a->epoll_fd = TDL_SYSCALL(EMFILE, epoll_create1(EPOLL_CLOEXEC));
+    if (a->epoll_fd < 0)
+        return -errno;
+    struct epoll_event watch = {.events = EPOLLIN, .data = {.fd = 0}};
+    return TDL_SYSCALL(ENOMEM, epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, a->event_fd, &watch)) != 0 ? -errno : 0;
+}
+
+static int start(struct tdl_fio *f)
+{
+    struct aio *a = (struct aio *)tdl_calloc(1, sizeof *a);
+    if (a == NULL)
+        return -ENOMEM;
+    a->event_fd = -1;
+    a->epoll_fd = -1;
+    a->blocks = (struct iocb *)tdl_calloc(f->inflight_max, sizeof *a->blocks);
+    a->free = (struct iocb **)tdl_calloc(f->inflight_max, sizeof *a->free);
+    int rc = a->blocks == NULL || a->free == NULL ? -ENOMEM : open_fds(a);
+    if (rc == 0)
+        rc = TDL_FAIL(TDL_FAIL_SYSCALL) ? -EAGAIN : io_setup((int)f->inflight_max, &a->context);
+    if (rc != 0) {
+        free_aio(a);
+        return rc;
+    }
+    while (a->free_count < f->inflight_max) {
+        a->free[a->free_count] = &a->blocks[a->free_count];
+        a->free_count++;
+    }
+    f->backend = a;
+    f->caps.single_syscall = true;
+    f->caps.kernel_ops = 1u << TDL_FOP_READ | 1u << TDL_FOP_WRITE | 1u << TDL_FOP_READV | 1u << TDL_FOP_WRITEV
+                         | 1u << TDL_FOP_FSYNC | 1u << TDL_FOP_FDATASYNC;
+    return 0;
+}
+
+static void stop(struct tdl_fio *f)
+{
+    (void)io_destroy(backend(f)->context);
+    free_aio(backend(f));
+    f->backend = NULL;
+}
+
+/* The kernel's context belongs to the parent's memory map and does not exist in the child. */
+static void forget(struct tdl_fio *f) { free_aio(backend(f)); }
+
+static int descriptor(struct tdl_fio *f) { return backend(f)->epoll_fd; }
+
+/* 1 for the kernel, 0 for the workers, or the error of a bad descriptor. */
+static int fit_for_kernel(const struct tdl_fio *f, const struct tdl_fop *op)
+{
+    if ((f->caps.kernel_ops & 1u << op->code) == 0 || op->routed == TDL__ROUTE_WORKERS)
+        return 0;
+    if (tdl__fop_is_transfer(op) && op->offset > INT64_MAX)
+        return 0;
+    struct stat st;
+    if (fstat(op->fd, &st) != 0)
+        return -errno;
+    return S_ISREG(st.st_mode) || S_ISBLK(st.st_mode);
+}
+
+static void prepare(const struct tdl_fio *f, struct iocb *block, const struct tdl_fop *op)
+{
+    struct tdl__span span;
+    tdl__transfer_span(op, f->options.chunk_max, &span);
+    switch ((enum tdl_fop_code)op->code) {
+    case TDL_FOP_READ:
+        io_prep_pread(block, op->fd, span.buffer, span.length, (long long)span.offset);
+        break;
+    case TDL_FOP_WRITE:
+        io_prep_pwrite(block, op->fd, span.buffer, span.length, (long long)span.offset);
+        break;
+    case TDL_FOP_READV:
+        io_prep_preadv(block, op->fd, span.vector, (int)span.count, (long long)span.offset);
+        break;
+    case TDL_FOP_WRITEV:
+        io_prep_pwritev(block, op->fd, span.vector, (int)span.count, (long long)span.offset);
+        break;
+    case TDL_FOP_FSYNC:
+        io_prep_fsync(block, op->fd);
+        break;
+    default:
+        io_prep_fdsync(block, op->fd);
+        break;
+    }
+}
+
+static void hand_over(struct tdl_fio *f, struct tdl_fop *op)
+{
+    struct aio *a = backend(f);
+    f->stats.handed_over++;
+    tdl__workers_submit(f, op);
+    if (a->workers_joined || tdl__workers_fd(f) < 0)
+        return;
+    struct epoll_event watch = {.events = EPOLLIN, .data = {.fd = 0}};
+    a->workers_joined = epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, tdl__workers_fd(f), &watch) == 0;
+}
+
+/* Staged operations become blocks, in order; what the kernel cannot do leaves on the way. */
+static uint32_t collect(struct tdl_fio *f, struct iocb **batch)
+{
+    struct aio *a = backend(f);
+    struct tdl_fop *op;
+    uint32_t count = 0;
+    while (count < BATCH && (op = tdl__fio_first(f)) != NULL) {
+        int fit = fit_for_kernel(f, op);
+        if (fit < 0) {
+            tdl__fio_finish(f, op, fit);
+            continue;
+        }
+        if (fit == 0) {
+            hand_over(f, op);
+            continue;
+        }
+        struct iocb *block = a->free[--a->free_count];
+        prepare(f, block, op);
+        io_set_eventfd(block, a->event_fd);
+        block->data = op;
+        op->work = block;
+        tdl__fio_sent(f, op, TDL__ROUTE_ENGINE);
+        batch[count++] = block;
+    }
+    return count;
+}
+
+static void give_back(struct aio *a, struct tdl_fop *op)
+{
+    a->free[a->free_count++] = (struct iocb *)op->work;
+    op->work = NULL;
+}
+
+/* The kernel refused the first of `count` blocks; true when the others may be tried. */
+static bool refuse_first(struct tdl_fio *f, struct iocb **batch, uint32_t count, int error)
+{
+    struct aio *a = backend(f);
+    if (error == -EAGAIN && f->inflight_count - tdl__workers_running(f) > count) {
+        /* Out of kernel requests: completions will make room. */
+        for (uint32_t i = count; i > 0; i--) {
+            struct tdl_fop *op = (struct tdl_fop *)batch[i - 1]->data;
+            give_back(a, op);
+            tdl__fio_unsent(f, op);
+        }
+        return false;
+    }
+    struct tdl_fop *op = (struct tdl_fop *)batch[0]->data;
+    give_back(a, op);
+    if (error != -EINVAL && error != -EOPNOTSUPP) {
+        tdl__fio_finish(f, op, error);
+        return true;
+    }
+    /* A file without asynchronous calls, such as those of /proc: the plain call knows better. */
+    tdl__fio_unsent(f, op);
+    hand_over(f, op);
+    return true;
+}
+
+static void submit(struct tdl_fio *f)
+{
+    struct aio *a = backend(f);
+    struct iocb *batch[BATCH];
+    uint32_t count;
+    while ((count = collect(f, batch)) > 0) {
+        uint32_t sent = 0;
+        while (sent < count) {
+            int rc = TDL_FAIL(TDL_FAIL_SYSCALL) ? -ENOMEM : io_submit(a->context, (long)(count - sent), batch + sent);
+            f->stats.submit_calls++;
+            if (rc > 0)
+                sent += (uint32_t)rc;
+            else if (rc == -EINTR)
+                continue;
+            else if (refuse_first(f, batch + sent, count - sent, rc < 0 ? rc : -EAGAIN))
+                sent++;
+            else
+                return;
+        }
+    }
+}
+
+static void reap(struct tdl_fio *f)
+{
+    struct aio *a = backend(f);
+    struct io_event events[BATCH];
+    struct timespec none = {.tv_sec = 0, .tv_nsec = 0};
+    eventfd_t count;
+    (void)eventfd_read(a->event_fd, &count);
+    int got;
+    do {
+        got = io_getevents(a->context, 0, (long)BATCH, events, &none);
+        f->stats.other_calls++;
+        for (int i = 0; i < got; i++) {
+            struct tdl_fop *op = (struct tdl_fop *)events[i].data;
+            give_back(a, op);
+            tdl__fio_complete(f, op, (int64_t)events[i].res);
+        }
+    } while (got == (int)BATCH || got == -EINTR);
+    if (tdl__workers_running(f) > 0)
+        tdl__workers_reap(f);
+    /* Room was made for what the kernel had no requests for. */
+    if (f->staged_count > 0)
+        f->resubmit++;
+}
+
+static int wait(struct tdl_fio *f, uint64_t timeout_ns)
+{
+    submit(f);
+    if (!tdl_queue_is_empty(&f->finished))
+        return 0;
+    f->stats.other_calls++;
+    return tdl__fio_wait_readable(backend(f)->epoll_fd, timeout_ns);
+}
+
+static void cancel(struct tdl_fio *f, struct tdl_fop *op)
+{
+    if (op->routed == TDL__ROUTE_WORKERS) {
+        tdl__workers_cancel(f, op);
+        return;
+    }
+    /* io_cancel knows no file operation; the result decides. */
+    op->asked = 1;
+}
+
+static void cancel_all(struct tdl_fio *f)
+{
+    struct tdl_node *node = f->inflight.next;
+    while (node != &f->inflight) {
+        struct tdl_fop *op = TDL_CONTAINER_OF(node, struct tdl_fop, node);
+        node = node->next;
+        cancel(f, op);
+    }
+}
+
+const struct tdl__fio_engine tdl__fio_aio = {
+    .id = TDL_FIO_LINUX_AIO,
+    .start = start,
+    .stop = stop,
+    .forget = forget,
+    .fd = descriptor,
+    .submit = submit,
+    .reap = reap,
+    .cancel = cancel,
+    .cancel_all = cancel_all,
+    .wait = wait,
+};

@@ -1,0 +1,176 @@
+/* The operations as plain blocking calls: what workers run, and what the simulated engine does at once. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+#define COPY_BUFFER 65536u
+
+static int64_t code_of(int64_t res) { return res < 0 ? -(int64_t)errno : res; }
+
+static int64_t transfer_once(const struct tdl_fop *op, const struct tdl__span *span)
+{
+    bool positioned = span->offset != TDL_FOP_POSITION;
+    off_t offset = (off_t)span->offset;
+    if (tdl__fop_is_vectored(op)) {
+        int count = (int)span->count;
+        if (tdl__fop_is_write(op))
+            return positioned ? pwritev(op->fd, span->vector, count, offset) : writev(op->fd, span->vector, count);
+        return positioned ? preadv(op->fd, span->vector, count, offset) : readv(op->fd, span->vector, count);
+    }
+    if (tdl__fop_is_write(op))
+        return positioned ? pwrite(op->fd, span->buffer, span->length, offset) : write(op->fd, span->buffer, span->length);
+    return positioned ? pread(op->fd, span->buffer, span->length, offset) : read(op->fd, span->buffer, span->length);
+}
+
+/* A ring ignores the offset of what has none; the positioned calls refuse it, so they are made without. */
+static int64_t transfer_once_anywhere(const struct tdl_fop *op, struct tdl__span *span)
+{
+    int64_t res = code_of(TDL_SYSCALL(EIO, transfer_once(op, span)));
+    if (res == -ESPIPE) {
+        span->offset = TDL_FOP_POSITION;
+        res = code_of(transfer_once(op, span));
+    }
+    return res;
+}
+
+static int64_t transfer(struct tdl_fop *op, uint64_t chunk_max)
+{
+    struct tdl__span span;
+    int64_t res;
+    do {
+        tdl__transfer_span(op, chunk_max, &span);
+        res = transfer_once_anywhere(op, &span);
+    } while (tdl__transfer_round(op, res, chunk_max));
+    return op->result;
+}
+
+static int64_t read_whole_file(const struct tdl_fop *op)
+{
+    int fd = openat(op->fd, op->at.path, (int)op->flags, 0);
+    if (fd < 0)
+        return -(int64_t)errno;
+    uint64_t done = 0;
+    int64_t res = 0;
+    while (done < op->length) {
+        size_t left = (size_t)(op->length - done);
+        res = code_of(read(fd, (char *)op->to.buffer + done, left < TDL__CHUNK_MAX ? left : TDL__CHUNK_MAX));
+        if (res == -EINTR)
+            continue;
+        if (res <= 0)
+            break;
+        done += (uint64_t)res;
+    }
+    close(fd);
+    return res < 0 ? res : (int64_t)done;
+}
+
+static int64_t write_all(int fd, const char *buffer, size_t length, uint64_t offset)
+{
+    size_t done = 0;
+    while (done < length) {
+        int64_t res = code_of(pwrite(fd, buffer + done, length - done, (off_t)(offset + done)));
+        if (res == -EINTR)
+            continue;
+        if (res < 0)
+            return res;
+        done += (size_t)res;
+    }
+    return 0;
+}
+
+static int64_t copy_by_buffer(const struct tdl_fop *op, uint64_t done)
+{
+    char *buffer = (char *)tdl_malloc(COPY_BUFFER);
+    if (buffer == NULL)
+        return done > 0 ? (int64_t)done : -ENOMEM;
+    int64_t res = 0;
+    while (done < op->length) {
+        uint64_t left = op->length - done;
+        res = code_of(pread(op->fd, buffer, left < COPY_BUFFER ? (size_t)left : COPY_BUFFER, (off_t)(op->offset + done)));
+        if (res == -EINTR)
+            continue;
+        if (res <= 0)
+            break;
+        int64_t wrote = write_all(op->fd2, buffer, (size_t)res, op->offset2 + done);
+        if (wrote < 0) {
+            res = wrote;
+            break;
+        }
+        done += (uint64_t)res;
+    }
+    tdl_free(buffer);
+    return res < 0 && done == 0 ? res : (int64_t)done;
+}
+
+static int64_t copy(const struct tdl_fop *op)
+{
+    uint64_t done = 0;
+    while (done < op->length) {
+        off_t in = (off_t)(op->offset + done), out = (off_t)(op->offset2 + done);
+        uint64_t left = op->length - done;
+        int64_t res = code_of(copy_file_range(op->fd, &in, op->fd2, &out, left < TDL__CHUNK_MAX ? (size_t)left : TDL__CHUNK_MAX, 0));
+        if (res == -EINTR)
+            continue;
+        /* Files of /proc say 0 here and still have bytes; other file systems refuse the pair. */
+        if (res <= 0)
+            return copy_by_buffer(op, done);
+        done += (uint64_t)res;
+    }
+    return (int64_t)done;
+}
+
+static int64_t splice_once(const struct tdl_fop *op)
+{
+    off_t in = (off_t)op->offset, out = (off_t)op->offset2;
+    return splice(op->fd, op->offset == TDL_FOP_POSITION ? NULL : &in, op->fd2,
+                  op->offset2 == TDL_FOP_POSITION ? NULL : &out, (size_t)op->length, op->flags);
+}
+
+static int64_t execute_once(const struct tdl_fop *op)
+{
+    switch ((enum tdl_fop_code)op->code) {
+    case TDL_FOP_FSYNC:
+        return fsync(op->fd);
+    case TDL_FOP_FDATASYNC:
+        return fdatasync(op->fd);
+    case TDL_FOP_OPEN:
+        return openat(op->fd, op->at.path, (int)op->flags, (mode_t)op->mode);
+    case TDL_FOP_CLOSE:
+        return close(op->fd);
+    case TDL_FOP_STATX:
+        return statx(op->fd, op->at.path, (int)op->flags, op->mode, op->to.statx);
+    case TDL_FOP_FALLOCATE:
+        return fallocate(op->fd, (int)op->mode, (off_t)op->offset, (off_t)op->length);
+    case TDL_FOP_TRUNCATE:
+        return ftruncate(op->fd, (off_t)op->length);
+    case TDL_FOP_RENAME:
+        return renameat2(op->fd, op->at.path, op->fd2, op->to.path, op->flags);
+    case TDL_FOP_UNLINK:
+        return unlinkat(op->fd, op->at.path, (int)op->flags);
+    case TDL_FOP_MKDIR:
+        return mkdirat(op->fd, op->at.path, (mode_t)op->mode);
+    case TDL_FOP_SPLICE:
+        return splice_once(op);
+    default:
+        return 0;
+    }
+}
+
+int64_t tdl__fop_execute(struct tdl_fop *op, uint64_t chunk_max)
+{
+    if (tdl__fop_is_transfer(op))
+        return transfer(op, chunk_max);
+    if (op->code == TDL_FOP_COPY)
+        return copy(op);
+    if (op->code == TDL_FOP_READ_FILE)
+        return read_whole_file(op);
+    int64_t res;
+    do
+        res = code_of(TDL_SYSCALL(EIO, execute_once(op)));
+    while (res == -EINTR && op->code != TDL_FOP_CLOSE);
+    return res;
+}

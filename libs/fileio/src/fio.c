@@ -1,0 +1,361 @@
+/* The context: operations move from waiting to staged to flight to finished; the engine only does the two middle steps. */
+#include "treadle/fileio.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "internal.h"
+#include "workers.h"
+
+#define DEFAULT_INFLIGHT 128u
+#define DEFAULT_THREADS 4u
+#define DEFAULT_STEP_NS 100000u
+#define INFLIGHT_LIMIT 65536u
+
+static struct tdl_fop *of_node(struct tdl_node *node) { return TDL_CONTAINER_OF(node, struct tdl_fop, node); }
+
+static const struct tdl__fio_engine *engine_of(enum tdl_fio_engine id)
+{
+    switch (id) {
+    case TDL_FIO_LINUX_AIO:
+        return &tdl__fio_aio;
+    case TDL_FIO_THREADS:
+        return &tdl__fio_threads;
+    case TDL_FIO_SIMULATED:
+        return &tdl__fio_simulated;
+    default:
+        return &tdl__fio_uring;
+    }
+}
+
+int tdl_fio_open(struct tdl_fio *f, const struct tdl_fio_options *options)
+{
+    memset(f, 0, sizeof *f);
+    if (options != NULL)
+        f->options = *options;
+    struct tdl_fio_options *o = &f->options;
+    if ((unsigned)o->engine >= TDL_FIO_ENGINES || o->inflight_max > INFLIGHT_LIMIT)
+        return -EINVAL;
+    if (o->sqpoll && o->engine != TDL_FIO_AUTO && o->engine != TDL_FIO_LINUX_URING)
+        return -EINVAL;
+    if (o->inflight_max == 0)
+        o->inflight_max = DEFAULT_INFLIGHT;
+    if (o->threads_max == 0)
+        o->threads_max = DEFAULT_THREADS;
+    if (o->step_ns == 0)
+        o->step_ns = DEFAULT_STEP_NS;
+    if (o->chunk_max == 0 || o->chunk_max > TDL__CHUNK_MAX)
+        o->chunk_max = TDL__CHUNK_MAX;
+    if (o->ring_flags_mask == 0)
+        o->ring_flags_mask = UINT32_MAX;
+    tdl_node_init(&f->waiting);
+    tdl_node_init(&f->staged);
+    tdl_node_init(&f->inflight);
+    tdl_queue_init(&f->finished);
+    f->inflight_max = o->inflight_max;
+    f->fork_epoch = tdl__fork_epoch();
+    f->state = TDL_FIO_NEW;
+    return 0;
+}
+
+static int start_engine(struct tdl_fio *f, enum tdl_fio_engine id)
+{
+    f->engine = engine_of(id);
+    f->caps.engine = id;
+    f->caps.mode = f->options.mode;
+    f->caps.inflight_max = f->inflight_max;
+    int rc = f->engine->start(f);
+    if (rc == 0)
+        f->state = TDL_FIO_RUNNING;
+    else
+        f->engine = NULL;
+    return rc;
+}
+
+int tdl_fio_start(struct tdl_fio *f)
+{
+    if (f->state == TDL_FIO_RUNNING && f->fork_epoch == tdl__fork_epoch())
+        return 0;
+    if (f->state == TDL_FIO_CLOSED)
+        return TDL_ECLOSED;
+    if (f->fork_epoch != tdl__fork_epoch())
+        tdl__fio_after_fork(f);
+    memset(&f->caps, 0, sizeof f->caps);
+    if (f->options.engine != TDL_FIO_AUTO)
+        return start_engine(f, f->options.engine);
+    int rc = start_engine(f, TDL_FIO_LINUX_URING);
+    if (rc == 0)
+        return 0;
+    /* linux_aio is never second: it blocks the loop in submission for every file that is not O_DIRECT. */
+    int threads_rc = start_engine(f, TDL_FIO_THREADS);
+    f->caps.refused_engine = TDL_FIO_LINUX_URING;
+    f->caps.refused_code = rc;
+    return threads_rc;
+}
+
+const struct tdl_fio_caps *tdl_fio_caps(struct tdl_fio *f) { return tdl_fio_start(f) == 0 ? &f->caps : NULL; }
+
+int tdl_fio_fd(struct tdl_fio *f)
+{
+    int rc = tdl_fio_start(f);
+    return rc == 0 ? f->engine->fd(f) : rc;
+}
+
+struct tdl_fop *tdl__fio_first(struct tdl_fio *f)
+{
+    return tdl_node_is_linked(&f->staged) ? of_node(f->staged.next) : NULL;
+}
+
+void tdl__fio_sent(struct tdl_fio *f, struct tdl_fop *op, enum tdl__route route)
+{
+    TDL_ASSERT(op->link.state == TDL_FOP_STAGED);
+    tdl_node_remove(&op->node);
+    tdl_node_insert_before(&f->inflight, &op->node);
+    op->link.state = TDL_FOP_INFLIGHT;
+    op->routed = (uint8_t)route;
+    f->staged_count--;
+    f->inflight_count++;
+    f->stats.submissions++;
+}
+
+static void stage_first(struct tdl_fio *f, struct tdl_fop *op)
+{
+    tdl_node_insert_before(f->staged.next, &op->node);
+    op->link.state = TDL_FOP_STAGED;
+    f->staged_count++;
+}
+
+static void leave_flight(struct tdl_fio *f, struct tdl_fop *op)
+{
+    TDL_ASSERT(op->link.state == TDL_FOP_INFLIGHT && f->inflight_count > 0);
+    tdl_node_remove(&op->node);
+    f->inflight_count--;
+}
+
+void tdl__fio_unsent(struct tdl_fio *f, struct tdl_fop *op)
+{
+    leave_flight(f, op);
+    stage_first(f, op);
+    f->stats.submissions--;
+}
+
+void tdl__fio_finish(struct tdl_fio *f, struct tdl_fop *op, int64_t result)
+{
+    if (op->link.state == TDL_FOP_INFLIGHT) {
+        leave_flight(f, op);
+    } else {
+        tdl_node_remove(&op->node);
+        if (op->link.state == TDL_FOP_STAGED)
+            f->staged_count--;
+    }
+    tdl_free(op->rest);
+    op->rest = NULL;
+    op->result = result;
+    op->link.state = TDL_FOP_DONE;
+    tdl_queue_push(&f->finished, &op->link);
+    f->stats.completed++;
+}
+
+/* A canceled operation that the kernel interrupted says EINTR; its owner asked for ECANCELED. */
+static int64_t final_result(const struct tdl_fop *op, int64_t res) { return op->asked && res == -EINTR ? -ECANCELED : res; }
+
+void tdl__fio_complete(struct tdl_fio *f, struct tdl_fop *op, int64_t res)
+{
+    bool again = tdl__fop_is_transfer(op) ? tdl__transfer_round(op, res, f->options.chunk_max)
+                                          : res == -EINTR && !op->asked && op->code != TDL_FOP_CLOSE;
+    if (again) {
+        leave_flight(f, op);
+        stage_first(f, op);
+        f->resubmit++;
+        return;
+    }
+    tdl__fio_finish(f, op, final_result(op, tdl__fop_is_transfer(op) ? op->result : res));
+}
+
+/* Refill the stage from those who wait; the limit counts what is staged and what is in flight. */
+static void admit(struct tdl_fio *f)
+{
+    while (tdl_node_is_linked(&f->waiting) && f->staged_count + f->inflight_count < f->inflight_max) {
+        struct tdl_fop *op = of_node(f->waiting.next);
+        tdl_node_remove(&op->node);
+        tdl_node_insert_before(&f->staged, &op->node);
+        op->link.state = TDL_FOP_STAGED;
+        f->staged_count++;
+    }
+}
+
+static bool vector_is_sound(const struct tdl_fop *op)
+{
+    return !tdl__fop_is_vectored(op) || (op->length > 0 && op->length <= IOV_MAX);
+}
+
+static bool flush_now(const struct tdl_fio *f)
+{
+    if (f->options.mode == TDL_FIO_IMMEDIATE)
+        return true;
+    if (f->options.mode == TDL_FIO_DEFERRED)
+        return false;
+    return f->inflight_count == 0 ? f->staged_count == 1 : f->staged_count >= TDL__BATCH;
+}
+
+int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op)
+{
+    TDL_ASSERT(op->link.state == TDL_FOP_IDLE);
+    int rc = tdl_fio_start(f);
+    if (rc != 0)
+        return rc;
+    op->asked = 0;
+    op->rounds = 0;
+    op->link.flags = 0;
+    op->link.state = TDL_FOP_WAITING;
+    tdl_node_insert_before(&f->waiting, &op->node);
+    if (!vector_is_sound(op)) {
+        tdl__fio_finish(f, op, -EINVAL);
+        return 0;
+    }
+    admit(f);
+    if (op->link.state == TDL_FOP_STAGED && flush_now(f))
+        f->engine->submit(f);
+    return 0;
+}
+
+int tdl_fio_flush(struct tdl_fio *f)
+{
+    int rc = tdl_fio_start(f);
+    if (rc != 0)
+        return rc;
+    uint32_t before = f->staged_count;
+    if (before == 0)
+        return 0;
+    f->engine->submit(f);
+    return (int)(before - f->staged_count);
+}
+
+size_t tdl_fio_reap(struct tdl_fio *f, struct tdl_queue *out)
+{
+    if (f->fork_epoch != tdl__fork_epoch())
+        tdl__fio_after_fork(f);
+    if (f->state == TDL_FIO_RUNNING && f->inflight_count > 0)
+        f->engine->reap(f);
+    if (f->resubmit > 0) {
+        f->resubmit = 0;
+        f->engine->submit(f);
+    }
+    size_t count = 0;
+    for (struct tdl_link *link = f->finished.head; link != NULL; link = link->next) {
+        link->state = TDL_FOP_IDLE;
+        count++;
+    }
+    tdl_queue_splice(out, &f->finished);
+    admit(f);
+    if (f->staged_count > 0 && f->options.mode == TDL_FIO_IMMEDIATE)
+        f->engine->submit(f);
+    return count;
+}
+
+int tdl_fio_wait(struct tdl_fio *f, uint64_t timeout_ns)
+{
+    if (!tdl_queue_is_empty(&f->finished))
+        return 0;
+    int rc = tdl_fio_start(f);
+    if (rc != 0)
+        return rc;
+    if (f->staged_count + f->inflight_count == 0)
+        return -EDEADLK;
+    return f->engine->wait(f, timeout_ns);
+}
+
+/* Bytes moved by earlier rounds are reported; an inline answer that got only part of a read is simply dropped. */
+static int64_t canceled_result(const struct tdl_fop *op) { return op->rounds > 0 && op->done > 0 ? (int64_t)op->done : -ECANCELED; }
+
+int tdl_fio_cancel(struct tdl_fio *f, struct tdl_fop *op)
+{
+    if (f->fork_epoch != tdl__fork_epoch())
+        tdl__fio_after_fork(f);
+    switch (tdl_fop_state(op)) {
+    case TDL_FOP_IDLE:
+        return -ENOENT;
+    case TDL_FOP_DONE:
+        return -EALREADY;
+    case TDL_FOP_INFLIGHT:
+        if (op->asked)
+            return -EALREADY;
+        f->engine->cancel(f, op);
+        return 0;
+    default:
+        f->stats.canceled++;
+        tdl__fio_finish(f, op, canceled_result(op));
+        return 0;
+    }
+}
+
+int tdl_fio_drain(struct tdl_fio *f, struct tdl_queue *out)
+{
+    while (!tdl_fio_is_idle(f)) {
+        if (f->staged_count > 0) {
+            int rc = tdl_fio_flush(f);
+            if (rc < 0)
+                return rc;
+        }
+        if (tdl_queue_is_empty(&f->finished) && f->inflight_count > 0)
+            (void)tdl_fio_wait(f, UINT64_MAX);
+        (void)tdl_fio_reap(f, out);
+    }
+    return 0;
+}
+
+static void cancel_ring(struct tdl_fio *f, struct tdl_node *ring)
+{
+    while (tdl_node_is_linked(ring)) {
+        f->stats.canceled++;
+        struct tdl_fop *op = of_node(ring->next);
+        tdl__fio_finish(f, op, canceled_result(op));
+    }
+}
+
+int tdl_fio_close(struct tdl_fio *f, struct tdl_queue *out)
+{
+    if (f->state == TDL_FIO_CLOSED)
+        return 0;
+    if (f->fork_epoch != tdl__fork_epoch())
+        tdl__fio_after_fork(f);
+    cancel_ring(f, &f->waiting);
+    cancel_ring(f, &f->staged);
+    if (f->state == TDL_FIO_RUNNING) {
+        if (f->inflight_count > 0)
+            f->engine->cancel_all(f);
+        while (f->inflight_count > 0) {
+            (void)f->engine->wait(f, UINT64_MAX);
+            f->engine->reap(f);
+            cancel_ring(f, &f->staged);
+        }
+        f->engine->stop(f);
+        tdl__workers_close(f);
+    }
+    f->state = TDL_FIO_CLOSED;
+    (void)tdl_fio_reap(f, out);
+    return 0;
+}
+
+void tdl__fio_after_fork(struct tdl_fio *f)
+{
+    f->fork_epoch = tdl__fork_epoch();
+    if (f->state != TDL_FIO_RUNNING)
+        return;
+    f->engine->forget(f);
+    tdl__workers_forget(f);
+    while (tdl_node_is_linked(&f->inflight))
+        tdl__fio_finish(f, of_node(f->inflight.next), -ECANCELED);
+    cancel_ring(f, &f->staged);
+    cancel_ring(f, &f->waiting);
+    f->backend = NULL;
+    f->engine = NULL;
+    f->state = TDL_FIO_NEW;
+    f->resubmit = 0;
+}
+
+bool tdl_fio_is_idle(const struct tdl_fio *f)
+{
+    return !tdl_node_is_linked(&f->waiting) && !tdl_node_is_linked(&f->staged) && !tdl_node_is_linked(&f->inflight)
+           && tdl_queue_is_empty(&f->finished);
+}

@@ -1,0 +1,92 @@
+/* What the parts of fileio share: the engine table and the four moves an operation makes. */
+#ifndef TREADLE_FILEIO_INTERNAL_H
+#define TREADLE_FILEIO_INTERNAL_H
+
+#include "treadle/alloc.h"
+#include "treadle/assert.h"
+#include "treadle/failpoint.h"
+#include "treadle/fileio.h"
+#include "treadle/status.h"
+
+/* What the kernel moves at most in one call. */
+#define TDL__CHUNK_MAX 0x7ffff000u
+
+/* Operations that an adaptive context collects before it flushes by itself. */
+#define TDL__BATCH 32u
+
+/* Values of tdl_fop.routed. */
+enum tdl__route {
+    TDL__ROUTE_ENGINE,
+    TDL__ROUTE_POLLER,  /* the ring with the kernel thread */
+    TDL__ROUTE_WORKERS, /* a blocking call on the pool */
+};
+
+/* An engine moves operations from the stage to flight and from flight to tdl__fio_complete; it never calls the user.
+ * start fills f->backend and f->caps or leaves both untouched; stop is called with nothing in flight; forget is called in a
+ * forked child and may not touch memory or kernel objects shared with the parent. */
+struct tdl__fio_engine {
+    enum tdl_fio_engine id;
+    int (*start)(struct tdl_fio *f);
+    void (*stop)(struct tdl_fio *f);
+    void (*forget)(struct tdl_fio *f);
+    int (*fd)(struct tdl_fio *f);
+    void (*submit)(struct tdl_fio *f);
+    void (*reap)(struct tdl_fio *f);
+    void (*cancel)(struct tdl_fio *f, struct tdl_fop *op);
+    void (*cancel_all)(struct tdl_fio *f);
+    int (*wait)(struct tdl_fio *f, uint64_t timeout_ns);
+};
+
+extern const struct tdl__fio_engine tdl__fio_uring;
+extern const struct tdl__fio_engine tdl__fio_aio;
+extern const struct tdl__fio_engine tdl__fio_threads;
+extern const struct tdl__fio_engine tdl__fio_simulated;
+
+/* The first staged operation, NULL if there is none; it stays staged. */
+struct tdl_fop *tdl__fio_first(struct tdl_fio *f);
+
+/* Staged to in flight. */
+void tdl__fio_sent(struct tdl_fio *f, struct tdl_fop *op, enum tdl__route route);
+
+/* In flight back to the front of the stage: the kernel did not take it. */
+void tdl__fio_unsent(struct tdl_fio *f, struct tdl_fop *op);
+
+/* One round of an operation in flight ended with `res`; it is finished, or staged again for the rest. */
+void tdl__fio_complete(struct tdl_fio *f, struct tdl_fop *op, int64_t res);
+
+/* Anything but IDLE to finished, with this result. */
+void tdl__fio_finish(struct tdl_fio *f, struct tdl_fop *op, int64_t result);
+
+/* Where the next round of a transfer begins, and how much of it one round may move. */
+struct tdl__span {
+    char *buffer; /* of a plain transfer */
+    const struct iovec *vector;
+    unsigned count;
+    size_t length;
+    uint64_t offset;
+};
+
+void tdl__transfer_span(const struct tdl_fop *op, uint64_t chunk_max, struct tdl__span *span);
+
+/* Counts a round of `res` in; true when another round must follow, else op->result is set. */
+bool tdl__transfer_round(struct tdl_fop *op, int64_t res, uint64_t chunk_max);
+
+bool tdl__fop_is_transfer(const struct tdl_fop *op);
+bool tdl__fop_is_vectored(const struct tdl_fop *op);
+bool tdl__fop_is_write(const struct tdl_fop *op);
+
+/* Makes the blocking calls of an operation until it is complete; the result, not stored. */
+int64_t tdl__fop_execute(struct tdl_fop *op, uint64_t chunk_max);
+
+/* Number of forks this process descends from; compared with the context's own. */
+uint32_t tdl__fork_epoch(void);
+
+/* In a forked child: everything fails with -ECANCELED, the parent's engine is forgotten, the next call starts a fresh one. */
+void tdl__fio_after_fork(struct tdl_fio *f);
+
+int64_t tdl__clock_ns(void);
+
+/* poll() on one descriptor, its own function so that a stack trace says what is waited for. */
+int tdl__fio_wait_readable(int fd, uint64_t timeout_ns);
+
+#endif

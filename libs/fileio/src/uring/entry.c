@@ -1,0 +1,145 @@
+/* From an operation to submission entries. */
+#include <fcntl.h>
+#include <string.h>
+
+#include "uring.h"
+
+/* Newer than the headers of liburing 2.3 (kernel 6.9). */
+#define OP_FTRUNCATE 55
+
+/* Where a chain's probe of the end puts the byte it should not find; nobody reads it. */
+static char probe_byte;
+
+static void prepare_transfer(const struct tdl_fio *f, struct io_uring_sqe *sqe, const struct tdl_fop *op)
+{
+    struct tdl__span span;
+    tdl__transfer_span(op, f->options.chunk_max, &span);
+    switch ((enum tdl_fop_code)op->code) {
+    case TDL_FOP_READ:
+        io_uring_prep_read(sqe, op->fd, span.buffer, (unsigned)span.length, span.offset);
+        break;
+    case TDL_FOP_WRITE:
+        io_uring_prep_write(sqe, op->fd, span.buffer, (unsigned)span.length, span.offset);
+        break;
+    case TDL_FOP_READV:
+        io_uring_prep_readv(sqe, op->fd, span.vector, span.count, span.offset);
+        break;
+    default:
+        io_uring_prep_writev(sqe, op->fd, span.vector, span.count, span.offset);
+        break;
+    }
+}
+
+static void prepare_single(struct io_uring_sqe *sqe, const struct tdl_fop *op)
+{
+    switch ((enum tdl_fop_code)op->code) {
+    case TDL_FOP_FSYNC:
+        io_uring_prep_fsync(sqe, op->fd, 0);
+        break;
+    case TDL_FOP_FDATASYNC:
+        io_uring_prep_fsync(sqe, op->fd, IORING_FSYNC_DATASYNC);
+        break;
+    case TDL_FOP_OPEN:
+        io_uring_prep_openat(sqe, op->fd, op->at.path, (int)op->flags, (mode_t)op->mode);
+        break;
+    case TDL_FOP_CLOSE:
+        io_uring_prep_close(sqe, op->fd);
+        break;
+    case TDL_FOP_STATX:
+        io_uring_prep_statx(sqe, op->fd, op->at.path, (int)op->flags, op->mode, op->to.statx);
+        break;
+    case TDL_FOP_FALLOCATE:
+        io_uring_prep_rw(IORING_OP_FALLOCATE, sqe, op->fd, NULL, op->mode, op->offset);
+        sqe->addr = op->length;
+        break;
+    case TDL_FOP_TRUNCATE:
+        io_uring_prep_rw(OP_FTRUNCATE, sqe, op->fd, NULL, 0, op->length);
+        break;
+    case TDL_FOP_RENAME:
+        io_uring_prep_renameat(sqe, op->fd, op->at.path, op->fd2, op->to.path, op->flags);
+        break;
+    case TDL_FOP_UNLINK:
+        io_uring_prep_unlinkat(sqe, op->fd, op->at.path, (int)op->flags);
+        break;
+    case TDL_FOP_MKDIR:
+        io_uring_prep_mkdirat(sqe, op->fd, op->at.path, (mode_t)op->mode);
+        break;
+    case TDL_FOP_SPLICE:
+        io_uring_prep_splice(sqe, op->fd, (int64_t)op->offset, op->fd2, (int64_t)op->offset2,
+                             (unsigned)(op->length < TDL__CHUNK_MAX ? op->length : TDL__CHUNK_MAX), op->flags);
+        break;
+    default:
+        io_uring_prep_nop(sqe);
+        break;
+    }
+}
+
+/* open, read, a probe that must find the end, close. The links after the read are hard: a short read is the normal case. */
+static void prepare_chain(struct tdl__ring *r, struct tdl_fop *op)
+{
+    struct io_uring_sqe *sqe = tdl__ring_sqe(r);
+    /* A registered file is never inherited, and the kernel refuses O_CLOEXEC for one. */
+    io_uring_prep_openat_direct(sqe, op->fd, op->at.path, (int)op->flags & ~O_CLOEXEC, 0, op->slot);
+    sqe->flags |= IOSQE_IO_LINK;
+    sqe->user_data = tdl__uring_data(op, TDL__PART_OPEN);
+    sqe = tdl__ring_sqe(r);
+    unsigned length = (unsigned)(op->length < TDL__CHUNK_MAX ? op->length : TDL__CHUNK_MAX);
+    io_uring_prep_read(sqe, op->slot, op->to.buffer, length, TDL_FOP_POSITION);
+    sqe->flags |= IOSQE_FIXED_FILE | IOSQE_IO_HARDLINK;
+    sqe->user_data = tdl__uring_data(op, TDL__PART_READ);
+    sqe = tdl__ring_sqe(r);
+    io_uring_prep_read(sqe, op->slot, &probe_byte, 1, TDL_FOP_POSITION);
+    sqe->flags |= IOSQE_FIXED_FILE | IOSQE_IO_HARDLINK;
+    sqe->user_data = tdl__uring_data(op, TDL__PART_PROBE);
+    sqe = tdl__ring_sqe(r);
+    io_uring_prep_close_direct(sqe, op->slot);
+    sqe->user_data = tdl__uring_data(op, TDL__PART_CLOSE);
+    op->parts = TDL__CHAIN_PARTS;
+    op->result = 0;
+    op->done = 0;
+}
+
+void tdl__uring_prepare(const struct tdl_fio *f, struct tdl__ring *r, struct tdl_fop *op)
+{
+    if (op->code == TDL_FOP_READ_FILE) {
+        prepare_chain(r, op);
+        return;
+    }
+    struct io_uring_sqe *sqe = tdl__ring_sqe(r);
+    if (tdl__fop_is_transfer(op))
+        prepare_transfer(f, sqe, op);
+    else
+        prepare_single(sqe, op);
+    sqe->user_data = tdl__uring_data(op, TDL__PART_WHOLE);
+    op->parts = 1;
+}
+
+static const uint8_t kernel_op[TDL_FOP_CODES] = {
+    [TDL_FOP_NOP] = IORING_OP_NOP,         [TDL_FOP_READ] = IORING_OP_READ,
+    [TDL_FOP_WRITE] = IORING_OP_WRITE,     [TDL_FOP_READV] = IORING_OP_READV,
+    [TDL_FOP_WRITEV] = IORING_OP_WRITEV,   [TDL_FOP_FSYNC] = IORING_OP_FSYNC,
+    [TDL_FOP_FDATASYNC] = IORING_OP_FSYNC, [TDL_FOP_OPEN] = IORING_OP_OPENAT,
+    [TDL_FOP_CLOSE] = IORING_OP_CLOSE,     [TDL_FOP_STATX] = IORING_OP_STATX,
+    [TDL_FOP_FALLOCATE] = IORING_OP_FALLOCATE, [TDL_FOP_TRUNCATE] = OP_FTRUNCATE,
+    [TDL_FOP_RENAME] = IORING_OP_RENAMEAT, [TDL_FOP_UNLINK] = IORING_OP_UNLINKAT,
+    [TDL_FOP_MKDIR] = IORING_OP_MKDIRAT,   [TDL_FOP_SPLICE] = IORING_OP_SPLICE,
+};
+
+uint32_t tdl__uring_kernel_ops(const struct tdl__ring *r)
+{
+    enum { OPS = 256 };
+    union {
+        struct io_uring_probe probe;
+        char room[sizeof(struct io_uring_probe) + OPS * sizeof(struct io_uring_probe_op)];
+    } reply;
+    memset(&reply, 0, sizeof reply);
+    if (io_uring_register((unsigned)r->fd, IORING_REGISTER_PROBE, &reply, OPS) < 0)
+        return 1u << TDL_FOP_READV | 1u << TDL_FOP_WRITEV | 1u << TDL_FOP_FSYNC | 1u << TDL_FOP_FDATASYNC | 1u << TDL_FOP_NOP;
+    uint32_t ops = 0;
+    for (unsigned code = 0; code < TDL_FOP_COPY; code++) {
+        unsigned op = kernel_op[code];
+        if (op < reply.probe.ops_len && (reply.probe.ops[op].flags & IO_URING_OP_SUPPORTED) != 0)
+            ops |= 1u << code;
+    }
+    return ops;
+}

@@ -1,0 +1,465 @@
+/* The io_uring engine: everything staged goes out in one enter, completions come out of shared memory. */
+#include "uring.h"
+
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "../workers.h"
+
+/* A batch that is worth the wake of the polling thread, and how many quick flushes in a row are. */
+#define POLLER_BATCH 8u
+#define POLLER_STREAK 16u
+#define POLLER_QUICK_NS 1000000
+
+#define SUBMIT_ROOM_MIN 8u
+#define SUBMIT_ROOM_MAX 256u
+
+static struct tdl__uring *backend(const struct tdl_fio *f) { return (struct tdl__uring *)f->backend; }
+
+static bool has_poller(const struct tdl__uring *u) { return u->poller.fd >= 0; }
+
+static uint32_t power_of_two(uint32_t n)
+{
+    uint32_t power = 1;
+    while (power < n)
+        power *= 2;
+    return power;
+}
+
+/* A filter may allow the setup and refuse the entering; only a real completion proves the ring. */
+static int prove(struct tdl__ring *r)
+{
+    io_uring_prep_nop(tdl__ring_sqe(r));
+    uint32_t count = tdl__ring_publish(r);
+    bool polled = (r->setup_flags & IORING_SETUP_SQPOLL) != 0;
+    int rc;
+    do
+        rc = tdl__ring_enter(r, count, 1, IORING_ENTER_GETEVENTS | (polled ? IORING_ENTER_SQ_WAKEUP : 0u), UINT64_MAX);
+    while (rc == -EINTR);
+    if (rc < 0)
+        return rc;
+    if (tdl__ring_ready(r) == 0)
+        return -EIO;
+    tdl__ring_seen(r, 1);
+    return 0;
+}
+
+static int open_proven(struct tdl__ring *r, const struct tdl__ring_wish *wish)
+{
+    int rc = tdl__ring_open(r, wish);
+    if (rc != 0)
+        return rc;
+    rc = prove(r);
+    if (rc != 0)
+        tdl__ring_close(r);
+    return rc;
+}
+
+static int register_files(struct tdl__uring *u)
+{
+    int none[TDL__CHAIN_SLOTS];
+    memset(none, -1, sizeof none);
+    int rc = io_uring_register((unsigned)u->main.fd, IORING_REGISTER_FILES, none, TDL__CHAIN_SLOTS);
+    u->free_slots = rc < 0 ? 0 : UINT64_MAX;
+    return rc;
+}
+
+/* A second ring for the polling thread, so that its sleep costs nothing: the first submissions after a pause go through the
+ * plain ring for the one system call that waking the thread would cost too. */
+static void open_poller(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring_wish wish)
+{
+    wish.sqpoll = true;
+    /* The thread publishes its head late, so entries that completed may still look used: twice the limit never fills up. */
+    wish.sq_entries = power_of_two(2 * f->inflight_max < SUBMIT_ROOM_MIN ? SUBMIT_ROOM_MIN : 2 * f->inflight_max);
+    if (open_proven(&u->poller, &wish) != 0) {
+        u->poller.fd = -1;
+        return;
+    }
+    struct epoll_event watch = {.events = EPOLLIN, .data = {.fd = 0}};
+    u->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (u->epoll_fd < 0 || epoll_ctl(u->epoll_fd, EPOLL_CTL_ADD, u->main.fd, &watch) != 0
+        || epoll_ctl(u->epoll_fd, EPOLL_CTL_ADD, u->poller.fd, &watch) != 0) {
+        tdl__ring_close(&u->poller);
+        if (u->epoll_fd >= 0)
+            (void)close(u->epoll_fd);
+        u->epoll_fd = -1;
+    }
+}
+
+static void fill_caps(struct tdl_fio *f, const struct tdl__uring *u)
+{
+    f->caps.ring_flags = u->main.setup_flags;
+    f->caps.sq_entries = u->main.sq_entries;
+    f->caps.cq_entries = u->main.cq_entries;
+    f->caps.kernel_ops = tdl__uring_kernel_ops(&u->main);
+    if (u->free_slots != 0 && (f->caps.kernel_ops & 1u << TDL_FOP_OPEN) != 0 && (u->main.features & IORING_FEAT_LINKED_FILE) != 0)
+        f->caps.kernel_ops |= 1u << TDL_FOP_READ_FILE;
+    f->caps.sqpoll = has_poller(u);
+    f->caps.single_syscall = true;
+}
+
+static int start(struct tdl_fio *f)
+{
+    struct tdl__uring *u = (struct tdl__uring *)tdl_calloc(1, sizeof *u);
+    if (u == NULL)
+        return -ENOMEM;
+    uint32_t room = power_of_two(f->inflight_max);
+    room = room < SUBMIT_ROOM_MIN ? SUBMIT_ROOM_MIN : room > SUBMIT_ROOM_MAX ? SUBMIT_ROOM_MAX : room;
+    struct tdl__ring_wish wish = {
+        .sq_entries = room,
+        .cq_entries = power_of_two(2 * f->inflight_max + 2 * SUBMIT_ROOM_MIN),
+        .flags_mask = f->options.ring_flags_mask,
+        .any_thread = f->options.any_thread,
+    };
+    u->poller.fd = -1;
+    u->epoll_fd = -1;
+    int rc = open_proven(&u->main, &wish);
+    if (rc != 0) {
+        tdl_free(u);
+        return rc;
+    }
+    (void)register_files(u);
+    if (f->options.sqpoll)
+        open_poller(f, u, wish);
+    fill_caps(f, u);
+    f->backend = u;
+    return 0;
+}
+
+static void stop(struct tdl_fio *f)
+{
+    struct tdl__uring *u = backend(f);
+    if (u->epoll_fd >= 0)
+        (void)close(u->epoll_fd);
+    if (has_poller(u))
+        tdl__ring_close(&u->poller);
+    tdl__ring_close(&u->main);
+    tdl_free(u);
+    f->backend = NULL;
+}
+
+static void forget(struct tdl_fio *f)
+{
+    struct tdl__uring *u = backend(f);
+    if (u->epoll_fd >= 0)
+        (void)close(u->epoll_fd);
+    if (has_poller(u))
+        tdl__ring_forget(&u->poller);
+    tdl__ring_forget(&u->main);
+    tdl_free(u);
+}
+
+static int descriptor(struct tdl_fio *f)
+{
+    const struct tdl__uring *u = backend(f);
+    return has_poller(u) ? u->epoll_fd : u->main.fd;
+}
+
+/* ---------- submission ---------- */
+
+/* One poll entry on the workers' descriptor makes their results show on the ring's. */
+static void watch_workers(struct tdl_fio *f, struct tdl__uring *u)
+{
+    if (u->workers_watched || tdl__workers_running(f) == 0 || tdl__ring_space(&u->main) == 0)
+        return;
+    struct io_uring_sqe *sqe = tdl__ring_sqe(&u->main);
+    io_uring_prep_poll_add(sqe, tdl__workers_fd(f), POLLIN);
+    sqe->user_data = TDL__DATA_WORKERS;
+    u->workers_watched = true;
+}
+
+static bool take_slot(struct tdl__uring *u, struct tdl_fop *op)
+{
+    if (u->free_slots == 0)
+        return false;
+    unsigned slot = (unsigned)__builtin_ctzll(u->free_slots);
+    u->free_slots &= u->free_slots - 1;
+    op->slot = (uint16_t)slot;
+    return true;
+}
+
+/* Staged operations become entries until the ring is full; false when some had to stay. */
+static bool fill(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r)
+{
+    struct tdl_fop *op;
+    while ((op = tdl__fio_first(f)) != NULL) {
+        if ((f->caps.kernel_ops & 1u << op->code) == 0 || op->routed == TDL__ROUTE_WORKERS) {
+            f->stats.handed_over++;
+            tdl__workers_submit(f, op);
+            continue;
+        }
+        bool chain = op->code == TDL_FOP_READ_FILE;
+        /* Registered files belong to the plain ring. */
+        struct tdl__ring *own = chain ? &u->main : r;
+        if (tdl__ring_space(own) < tdl__uring_entries(op) || (chain && !take_slot(u, op)))
+            return false;
+        tdl__uring_prepare(f, own, op);
+        tdl__fio_sent(f, op, own == &u->main ? TDL__ROUTE_ENGINE : TDL__ROUTE_POLLER);
+        f->stats.polled += own != &u->main;
+    }
+    watch_workers(f, u);
+    return true;
+}
+
+static void harvest(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r);
+
+/* The entries that the kernel did not take: their operations finish with its error, or go back to the stage. */
+static void refuse(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, int error)
+{
+    uint32_t end = r->tail;
+    uint32_t count = tdl__ring_retract(r);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t data = r->sqes[(end - count + i) & (r->sq_entries - 1)].user_data;
+        if (data == TDL__DATA_WORKERS)
+            u->workers_watched = false;
+        if (data <= TDL__DATA_WORKERS)
+            continue;
+        struct tdl_fop *op = tdl__uring_op(data);
+        if (--op->parts > 0)
+            continue;
+        if (op->code == TDL_FOP_READ_FILE)
+            u->free_slots |= UINT64_C(1) << op->slot;
+        tdl__fio_finish(f, op, error);
+    }
+}
+
+/* Publishes and enters until the kernel took every entry. It says EAGAIN and EBUSY when completions must be read first. */
+static void kick(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, uint32_t wait, uint64_t timeout_ns, int *waited)
+{
+    unsigned tries = 0;
+    uint32_t left = tdl__ring_publish(r);
+    while (left > 0 || wait > 0) {
+        int rc = tdl__ring_enter(r, left, wait, wait > 0 ? IORING_ENTER_GETEVENTS : 0u, timeout_ns);
+        f->stats.submit_calls += left > 0;
+        f->stats.other_calls += left == 0;
+        uint32_t before = left;
+        left = tdl__ring_publish(r);
+        if (wait > 0) {
+            *waited = rc;
+            wait = 0;
+        }
+        if (left < before || before == 0 || rc == -EINTR)
+            continue;
+        if ((rc == 0 || rc == -EAGAIN || rc == -EBUSY) && tries++ < 3) {
+            (void)tdl__ring_enter(r, 0, 0, IORING_ENTER_GETEVENTS, UINT64_MAX);
+            f->stats.other_calls++;
+            harvest(f, u, r);
+            continue;
+        }
+        refuse(f, u, r, rc < 0 ? rc : -EAGAIN);
+        return;
+    }
+}
+
+/* The polling thread takes published entries by itself; it is only woken, and waited for when the ring is full. */
+static void kick_poller(struct tdl_fio *f, struct tdl__ring *r, bool full)
+{
+    uint32_t left = tdl__ring_publish(r);
+    if (left == 0)
+        return;
+    uint32_t flags = (tdl__ring_sleeps(r) ? IORING_ENTER_SQ_WAKEUP : 0u) | (full ? IORING_ENTER_SQ_WAIT : 0u);
+    int rc = flags == 0 ? 0 : -EINTR;
+    for (unsigned tries = 0; rc < 0 && tries < 8; tries += rc != -EINTR) {
+        rc = tdl__ring_enter(r, left, 0, flags, UINT64_MAX);
+        f->stats.submit_calls++;
+    }
+}
+
+/* The polling thread is used while it is awake, and woken when the load promises to keep it busy. */
+static struct tdl__ring *choose(const struct tdl_fio *f, struct tdl__uring *u)
+{
+    if (!has_poller(u))
+        return &u->main;
+    int64_t now = tdl__clock_ns();
+    u->streak = now - u->last_flush_ns < POLLER_QUICK_NS ? u->streak + 1 : 0;
+    u->last_flush_ns = now;
+    if (f->staged_count >= POLLER_BATCH || u->streak >= POLLER_STREAK || !tdl__ring_sleeps(&u->poller))
+        return &u->poller;
+    return &u->main;
+}
+
+static void submit(struct tdl_fio *f)
+{
+    struct tdl__uring *u = backend(f);
+    struct tdl__ring *r = choose(f, u);
+    for (;;) {
+        uint32_t before = f->staged_count;
+        bool all = fill(f, u, r);
+        if (r != &u->main)
+            kick_poller(f, r, !all);
+        kick(f, u, &u->main, 0, UINT64_MAX, NULL);
+        /* What stays without a step forward waits for a slot or for room, which completions give back. */
+        if (all || f->staged_count >= before)
+            return;
+    }
+}
+
+/* ---------- completion ---------- */
+
+static void chain_part(struct tdl_fio *f, struct tdl__uring *u, struct tdl_fop *op, enum tdl__part part, int32_t res)
+{
+    if (part != TDL__PART_CLOSE && res < 0 && op->result >= 0 && (part != TDL__PART_PROBE || op->result < (int64_t)op->length))
+        op->result = res;
+    if (part == TDL__PART_READ && res >= 0)
+        op->result = res;
+    if (part == TDL__PART_PROBE && res > 0)
+        op->done = 1; /* there is more behind a short read */
+    if (--op->parts > 0)
+        return;
+    u->free_slots |= UINT64_C(1) << op->slot;
+    if (op->done != 0 && op->result >= 0 && op->result < (int64_t)op->length && !op->asked) {
+        tdl__fio_unsent(f, op);
+        op->routed = TDL__ROUTE_WORKERS;
+        f->resubmit++;
+        return;
+    }
+    tdl__fio_complete(f, op, op->result);
+}
+
+static void harvest(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r)
+{
+    uint32_t count = tdl__ring_ready(r);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct io_uring_cqe *cqe = tdl__ring_cqe(r, i);
+        uint64_t data = cqe->user_data;
+        if (data == TDL__DATA_NOBODY)
+            continue;
+        if (data == TDL__DATA_WORKERS) {
+            u->workers_watched = false;
+            continue;
+        }
+        struct tdl_fop *op = tdl__uring_op(data);
+        enum tdl__part part = (enum tdl__part)(data & TDL__PART_MASK);
+        if (part == TDL__PART_WHOLE)
+            tdl__fio_complete(f, op, cqe->res);
+        else
+            chain_part(f, u, op, part, cqe->res);
+    }
+    if (count > 0)
+        tdl__ring_seen(r, count);
+}
+
+static void harvest_all(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r)
+{
+    harvest(f, u, r);
+    for (unsigned tries = 0; tdl__ring_holds_back(r) && tries < 4; tries++) {
+        if (tdl__ring_enter(r, 0, 0, IORING_ENTER_GETEVENTS, UINT64_MAX) == -EEXIST)
+            break;
+        f->stats.other_calls++;
+        harvest(f, u, r);
+    }
+}
+
+static void reap(struct tdl_fio *f)
+{
+    struct tdl__uring *u = backend(f);
+    harvest_all(f, u, &u->main);
+    if (has_poller(u))
+        harvest_all(f, u, &u->poller);
+    if (tdl__workers_running(f) > 0 && !u->workers_watched) {
+        tdl__workers_reap(f);
+        watch_workers(f, u);
+        kick(f, u, &u->main, 0, UINT64_MAX, NULL);
+    }
+}
+
+static int wait(struct tdl_fio *f, uint64_t timeout_ns)
+{
+    struct tdl__uring *u = backend(f);
+    if (has_poller(u)) {
+        submit(f);
+        return tdl_queue_is_empty(&f->finished) ? tdl__fio_wait_readable(u->epoll_fd, timeout_ns) : 0;
+    }
+    (void)fill(f, u, &u->main);
+    if (tdl__ring_ready(&u->main) > 0 || !tdl_queue_is_empty(&f->finished)) {
+        kick(f, u, &u->main, 0, UINT64_MAX, NULL);
+        return 0;
+    }
+    int rc = 0;
+    kick(f, u, &u->main, 1, timeout_ns, &rc);
+    if (rc == -ETIME)
+        return -ETIMEDOUT;
+    /* Another thread than the ring's may not enter it, but it may wait for its descriptor. */
+    if (rc == -EEXIST && f->inflight_count > 0)
+        return tdl__fio_wait_readable(u->main.fd, timeout_ns);
+    return 0;
+}
+
+/* ---------- cancel ---------- */
+
+static void ask_to_cancel(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, uint64_t data, uint32_t flags)
+{
+    if (tdl__ring_space(r) == 0)
+        return;
+    struct io_uring_sqe *sqe = tdl__ring_sqe(r);
+    io_uring_prep_cancel64(sqe, data, (int)flags);
+    sqe->user_data = TDL__DATA_NOBODY;
+    if (r == &u->main)
+        kick(f, u, r, 0, UINT64_MAX, NULL);
+    else
+        kick_poller(f, r, false);
+}
+
+static void cancel(struct tdl_fio *f, struct tdl_fop *op)
+{
+    struct tdl__uring *u = backend(f);
+    if (op->routed == TDL__ROUTE_WORKERS) {
+        tdl__workers_cancel(f, op);
+        return;
+    }
+    op->asked = 1;
+    struct tdl__ring *r = op->routed == TDL__ROUTE_POLLER ? &u->poller : &u->main;
+    if (op->code != TDL_FOP_READ_FILE) {
+        ask_to_cancel(f, u, r, tdl__uring_data(op, TDL__PART_WHOLE), 0);
+        return;
+    }
+    ask_to_cancel(f, u, r, tdl__uring_data(op, TDL__PART_OPEN), 0);
+    if (op->link.state == TDL_FOP_INFLIGHT)
+        ask_to_cancel(f, u, r, tdl__uring_data(op, TDL__PART_READ), 0);
+}
+
+/* Asking may bring completions in, so the walk starts anew each time. */
+static struct tdl_fop *first_unasked(struct tdl_fio *f)
+{
+    for (struct tdl_node *node = f->inflight.next; node != &f->inflight; node = node->next) {
+        struct tdl_fop *op = TDL_CONTAINER_OF(node, struct tdl_fop, node);
+        if (op->link.flags == 0)
+            return op;
+    }
+    return NULL;
+}
+
+static void cancel_all(struct tdl_fio *f)
+{
+    struct tdl__uring *u = backend(f);
+    /* "Any request" came with the kernel that also brought these setup flags. */
+    bool any = (u->main.setup_flags & (IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SINGLE_ISSUER)) != 0;
+    struct tdl_fop *op;
+    while ((op = first_unasked(f)) != NULL) {
+        op->link.flags = 1;
+        if (op->routed == TDL__ROUTE_WORKERS || !any)
+            cancel(f, op);
+        else
+            op->asked = 1;
+    }
+    if (!any)
+        return;
+    ask_to_cancel(f, u, &u->main, 0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
+    if (has_poller(u))
+        ask_to_cancel(f, u, &u->poller, 0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
+}
+
+const struct tdl__fio_engine tdl__fio_uring = {
+    .id = TDL_FIO_LINUX_URING,
+    .start = start,
+    .stop = stop,
+    .forget = forget,
+    .fd = descriptor,
+    .submit = submit,
+    .reap = reap,
+    .cancel = cancel,
+    .cancel_all = cancel_all,
+    .wait = wait,
+};

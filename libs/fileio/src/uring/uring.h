@@ -1,0 +1,58 @@
+/* The io_uring engine's own struct, and the writing of entries. */
+#ifndef TREADLE_FILEIO_URING_H
+#define TREADLE_FILEIO_URING_H
+
+#include "../internal.h"
+#include "ring.h"
+
+/* user_data that is no operation: an answer nobody reads, and the workers' wake. */
+#define TDL__DATA_NOBODY 0u
+#define TDL__DATA_WORKERS 1u
+
+/* The low bits of an operation's user_data: which part of a whole-file chain it is. */
+enum tdl__part {
+    TDL__PART_WHOLE,
+    TDL__PART_OPEN,
+    TDL__PART_READ,
+    TDL__PART_PROBE,
+    TDL__PART_CLOSE,
+};
+#define TDL__PART_MASK 7u
+#define TDL__CHAIN_PARTS 4u
+
+/* Registered file slots, so whole-file chains at once; the rest wait on the stage. */
+#define TDL__CHAIN_SLOTS 64u
+
+struct tdl__uring {
+    struct tdl__ring main;
+    struct tdl__ring poller; /* a ring with a kernel thread; fd is -1 without one */
+    uint64_t free_slots;     /* bit per registered file of main */
+    int64_t last_flush_ns;
+    uint32_t streak; /* flushes in quick succession */
+    int epoll_fd;    /* joins the two rings' descriptors; -1 with one ring */
+    bool workers_watched;
+};
+
+/* Entries that the operation takes. */
+static inline uint32_t tdl__uring_entries(const struct tdl_fop *op)
+{
+    return op->code == TDL_FOP_READ_FILE ? TDL__CHAIN_PARTS : 1u;
+}
+
+static inline uint64_t tdl__uring_data(const struct tdl_fop *op, enum tdl__part part)
+{
+    return (uint64_t)(uintptr_t)op | (uint64_t)part;
+}
+
+static inline struct tdl_fop *tdl__uring_op(uint64_t data)
+{
+    return (struct tdl_fop *)(uintptr_t)(data & ~(uint64_t)TDL__PART_MASK);
+}
+
+/* Writes the operation's entries; the ring has the space, and a chain has its slot. */
+void tdl__uring_prepare(const struct tdl_fio *f, struct tdl__ring *r, struct tdl_fop *op);
+
+/* The operations that this ring's kernel runs, as bits of enum tdl_fop_code. */
+uint32_t tdl__uring_kernel_ops(const struct tdl__ring *r);
+
+#endif

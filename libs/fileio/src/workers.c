@@ -1,0 +1,169 @@
+#include "workers.h"
+
+#include "treadle/inbox.h"
+#include "treadle/pool.h"
+#include "treadle/wake.h"
+
+struct tdl__fio_workers {
+    struct tdl_wake wake;
+    struct tdl_inbox inbox;
+    struct tdl_pool *pool;
+    uint32_t running;
+    bool own_pool;
+};
+
+/* One call on its way; the operation itself is not written until the owner received the job. */
+struct worker_job {
+    struct tdl_job job;
+    struct tdl_link done;
+    struct tdl_fop *op;
+    uint64_t chunk_max;
+    int64_t result;
+};
+
+static struct worker_job *of_job(struct tdl_job *job) { return TDL_CONTAINER_OF(job, struct worker_job, job); }
+
+static void work(struct tdl_job *job)
+{
+    struct worker_job *w = of_job(job);
+    w->result = tdl__fop_execute(w->op, w->chunk_max);
+}
+
+static void release(struct tdl_job *job) { tdl_free(of_job(job)); }
+
+static int open_pool(struct tdl_fio *f, struct tdl__fio_workers *w)
+{
+    w->pool = f->options.pool;
+    if (w->pool != NULL)
+        return 0;
+    const uint32_t slots[] = {f->options.threads_max};
+    struct tdl_pool_options options = {.slots = slots, .classes = 1, .name = "tdl-file"};
+    w->own_pool = true;
+    return tdl_pool_open(&w->pool, &options);
+}
+
+int tdl__workers_start(struct tdl_fio *f)
+{
+    if (f->workers != NULL)
+        return 0;
+    struct tdl__fio_workers *w = (struct tdl__fio_workers *)tdl_calloc(1, sizeof *w);
+    if (w == NULL)
+        return -ENOMEM;
+    int rc = tdl_wake_open(&w->wake, NULL);
+    if (rc != 0)
+        goto free_workers;
+    rc = open_pool(f, w);
+    if (rc != 0)
+        goto close_wake;
+    tdl_inbox_init(&w->inbox, &w->wake, NULL);
+    /* Parked all the time but inside reap: the descriptor alone tells a foreign poller that there are results (MO-1). */
+    tdl_wake_park_begin(&w->wake);
+    f->workers = w;
+    return 0;
+
+close_wake:
+    tdl_wake_close(&w->wake);
+free_workers:
+    tdl_free(w);
+    return rc;
+}
+
+int tdl__workers_fd(const struct tdl_fio *f) { return f->workers != NULL ? tdl_wake_fd(&f->workers->wake) : -1; }
+
+uint32_t tdl__workers_running(const struct tdl_fio *f) { return f->workers != NULL ? f->workers->running : 0; }
+
+void tdl__workers_submit(struct tdl_fio *f, struct tdl_fop *op)
+{
+    int rc = tdl__workers_start(f);
+    struct worker_job *w = rc == 0 ? (struct worker_job *)tdl_malloc(sizeof *w) : NULL;
+    if (w == NULL) {
+        tdl__fio_finish(f, op, rc == 0 ? -ENOMEM : rc);
+        return;
+    }
+    tdl_job_init(&w->job, work, release);
+    w->op = op;
+    w->chunk_max = f->options.chunk_max;
+    w->result = 0;
+    op->work = w;
+    tdl__fio_sent(f, op, TDL__ROUTE_WORKERS);
+    rc = tdl_pool_submit(f->workers->pool, &w->job, 0, &f->workers->inbox, &w->done);
+    if (rc != 0) {
+        tdl_free(w);
+        tdl__fio_finish(f, op, rc);
+        return;
+    }
+    f->workers->running++;
+}
+
+static void receive(struct tdl_fio *f, struct tdl_link *link)
+{
+    while (link != NULL) {
+        struct worker_job *w = TDL_CONTAINER_OF(link, struct worker_job, done);
+        struct tdl_fop *op = w->op;
+        int64_t result = w->result;
+        link = link->next;
+        tdl_job_received(&w->job);
+        tdl_free(w);
+        f->workers->running--;
+        op->work = NULL;
+        tdl__fio_finish(f, op, result);
+    }
+}
+
+void tdl__workers_reap(struct tdl_fio *f)
+{
+    struct tdl__fio_workers *w = f->workers;
+    if (w == NULL)
+        return;
+    (void)tdl_wake_park_end(&w->wake);
+    receive(f, tdl_inbox_take(&w->inbox));
+    tdl_wake_park_begin(&w->wake); /* MO-1: what is posted from here on writes the descriptor */
+    receive(f, tdl_inbox_take(&w->inbox));
+}
+
+void tdl__workers_cancel(struct tdl_fio *f, struct tdl_fop *op)
+{
+    struct worker_job *w = (struct worker_job *)op->work;
+    if (!tdl_job_cancel(f->workers->pool, &w->job))
+        return;
+    f->workers->running--;
+    f->stats.canceled++;
+    op->work = NULL;
+    tdl__fio_finish(f, op, -ECANCELED);
+}
+
+static void free_workers(struct tdl_fio *f)
+{
+    struct tdl__fio_workers *w = f->workers;
+    tdl_wake_close(&w->wake);
+    tdl_free(w);
+    f->workers = NULL;
+}
+
+void tdl__workers_close(struct tdl_fio *f)
+{
+    struct tdl__fio_workers *w = f->workers;
+    if (w == NULL)
+        return;
+    TDL_ASSERT(w->running == 0);
+    (void)tdl_inbox_close(&w->inbox);
+    if (w->own_pool)
+        tdl_pool_close(w->pool);
+    free_workers(f);
+}
+
+void tdl__workers_forget(struct tdl_fio *f)
+{
+    struct tdl__fio_workers *w = f->workers;
+    if (w == NULL)
+        return;
+    tdl_inbox_after_fork(&w->inbox);
+    receive(f, tdl_inbox_take(&w->inbox));
+    if (w->own_pool) {
+        struct tdl_job *job;
+        while ((job = tdl_pool_take_forked(w->pool)) != NULL)
+            tdl_free(of_job(job));
+        tdl_pool_close(w->pool);
+    }
+    free_workers(f);
+}
