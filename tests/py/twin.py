@@ -19,6 +19,8 @@ import pytest
 # A self-check of the tests: TREADLE_TEST_LOOP=asyncio compares asyncio with itself.
 LOOP_MODULE = os.environ.get("TREADLE_TEST_LOOP", "treadle")
 MODES = ("plain", "debug")
+# A case that takes longer hangs.
+CASE_S = float(os.environ.get("TREADLE_TEST_CASE_S", "10"))
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _FD = re.compile(r"\bfd=\d+")
@@ -301,9 +303,20 @@ def _is_loop_type(value):
 
 def _run_body(case, function, args):
     if inspect.iscoroutinefunction(function):
-        case.run(function(case, *args))
+        task = case.loop.create_task(function(case, *args))
+        guard = case.loop.call_later(CASE_S, _too_long, case, task)
+        try:
+            case.run(task)
+        finally:
+            guard.cancel()
     else:
         function(case, *args)
+
+
+def _too_long(case, task):
+    frames = task.get_stack()
+    where = "; ".join(f"{f.f_code.co_name}:{f.f_lineno}" for f in frames)
+    task.cancel(f"the case hangs in {where}; so far: {case.channels}")
 
 
 def run_arm(factory, debug, function, args=(), subject=True, strict=True):

@@ -1,0 +1,42 @@
+"""What the isolated scripts measure: descriptors, resident memory and the module's live objects."""
+import asyncio
+import gc
+import os
+
+import twin
+
+new_loop = twin.subject_loop
+
+
+def rss_kib():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") // 1024
+
+
+class Usage:
+    """Marked once warm, checked at the end."""
+
+    def __init__(self):
+        self.mark()
+
+    def mark(self):
+        gc.collect()
+        self.fds, self.rss, self.alive = len(twin.open_fds()), rss_kib(), twin.alive()
+
+    def check(self, rss_kib):
+        gc.collect()
+        fds, rss, alive = len(twin.open_fds()), globals()["rss_kib"](), twin.alive()
+        print(f"fds {self.fds} -> {fds}, rss {self.rss} -> {rss} KiB, alive {self.alive} -> {alive}")
+        assert fds <= self.fds, "descriptors left open"
+        assert rss - self.rss <= rss_kib, "memory grows"
+        more = {k: v for k, v in alive.items() if v > self.alive.get(k, 0) + 2}
+        assert not more, f"objects left: {more}"
+
+
+def run(main):
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+    gc.collect()
+    left = twin.alive()
+    assert not left or set(left) <= {"Signals"}, f"alive after the loop was closed: {left}"
+    print("passed")

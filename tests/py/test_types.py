@@ -1,0 +1,129 @@
+"""Types: asyncio's own classes, typing marker and stubs, what the compiled module exports."""
+import asyncio
+import importlib.util
+import inspect
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import twin as twins
+
+pytestmark = pytest.mark.skipif(twins.LOOP_MODULE != "treadle", reason="treadle's own package")
+
+
+@pytest.fixture
+def package():
+    import treadle
+    return pathlib.Path(treadle.__file__).parent
+
+
+def test_the_package_has_a_typing_marker_and_stubs(package):
+    spec = importlib.util.find_spec("treadle._treadle") or importlib.util.find_spec("_treadle")
+    assert spec is not None
+    assert (package / "py.typed").is_file()
+    assert list(package.glob("_treadle*.pyi")), sorted(p.name for p in package.iterdir())
+
+
+def test_the_public_names(package):
+    import treadle
+    for name in ("Loop", "new_event_loop", "run", "install", "uninstall", "info", "__version__"):
+        assert hasattr(treadle, name), name
+    assert set(treadle.__all__) <= set(dir(treadle))
+    if sys.version_info < (3, 14):
+        assert hasattr(treadle, "EventLoopPolicy")
+
+
+def test_the_loop_is_an_asyncio_loop(loop):
+    import treadle
+    assert isinstance(loop, treadle.Loop)
+    assert isinstance(loop, asyncio.AbstractEventLoop)
+
+
+def test_signatures_of_the_loops_methods_are_asyncios(loop):
+    wrong = []
+    for name in dir(asyncio.BaseEventLoop):
+        if name.startswith("_") or not callable(getattr(asyncio.BaseEventLoop, name)):
+            continue
+        expected = inspect.signature(getattr(asyncio.SelectorEventLoop, name))
+        try:
+            got = inspect.signature(getattr(type(loop), name))
+        except ValueError:
+            wrong.append((name, "no signature"))
+            continue
+        if [(p.name, p.kind) for p in got.parameters.values()] != \
+                [(p.name, p.kind) for p in expected.parameters.values()]:
+            wrong.append((name, str(got), str(expected)))
+    assert wrong == []
+
+
+def test_mypy_accepts_a_program_against_the_stubs(tmp_path, package):
+    if importlib.util.find_spec("mypy") is None:
+        pytest.skip("mypy is not installed")
+    program = tmp_path / "program.py"
+    program.write_text("""
+import asyncio
+import treadle
+
+async def main() -> int:
+    loop = asyncio.get_running_loop()
+    loop.call_soon(print)
+    return 5
+
+value: int = treadle.run(main())
+loop: asyncio.AbstractEventLoop = treadle.new_event_loop()
+other: treadle.Loop = treadle.Loop()
+treadle.install()
+treadle.uninstall()
+""")
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--cache-dir", str(tmp_path),
+                           str(program)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_compiled_module_exports_its_init_only(package):
+    found = list(package.glob("_treadle*.so"))
+    if not found:
+        import treadle._treadle as module
+        found = [pathlib.Path(module.__file__)]
+    out = subprocess.run(["nm", "-D", "--defined-only", str(found[0])], capture_output=True, text=True, check=True)
+    symbols = [line.split()[-1] for line in out.stdout.splitlines()]
+    assert [s for s in symbols if not s.startswith(("PyInit_", "_init", "_fini"))] == []
+
+
+def test_two_loops_do_not_share_state(loop):
+    import treadle
+    other = treadle.new_event_loop()
+    seen = []
+    loop.call_soon(seen.append, "one")
+    other.call_soon(seen.append, "two")
+    for each in (other, loop):
+        each.call_soon(each.stop)
+        each.run_forever()
+    other.close()
+    assert seen == ["two", "one"]
+
+
+def test_a_subinterpreter_is_refused_or_works(python):
+    """What the module declares must be true: either the import fails cleanly or a loop runs there."""
+    done = python(code="""
+import sys
+try:
+    import _xxsubinterpreters as interpreters
+except ImportError:
+    import _interpreters as interpreters
+i = interpreters.create()
+code = '''
+try:
+    import treadle, asyncio
+except ImportError:
+    pass
+else:
+    treadle.run(asyncio.sleep(0))
+'''
+interpreters.run_string(i, code) if hasattr(interpreters, 'run_string') else interpreters.exec(i, code)
+interpreters.destroy(i)
+print('alive')
+""")
+    assert done.returncode == 0 and "alive" in done.stdout, done.stderr
