@@ -44,7 +44,7 @@ static void try_sqpoll(void)
 {
     struct tdl__ring ring;
     struct tdl__ring_wish wish = {.sq_entries = 4, .cq_entries = 8, .flags_mask = UINT32_MAX, .sqpoll = true, .any_thread = true};
-    sqpoll_granted = tdl__ring_open(&ring, &wish) == 0;
+    sqpoll_granted = tdl__ring_open_proven(&ring, &wish) == 0;
     if (sqpoll_granted)
         tdl__ring_close(&ring);
 }

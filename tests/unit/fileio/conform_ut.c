@@ -304,7 +304,8 @@ CASE(a_canceled_one_in_flight_comes_back_once)
     if (wanted.engine != TDL_FIO_LINUX_URING)
         ck_assert_int_eq((int)write(ends[1], "a", 1), 1);
     ck_assert_int_eq(tdl_fio_drain(&fio, &out), 0);
-    ck_assert_int_eq(op.result, wanted.engine == TDL_FIO_LINUX_URING ? -ECANCELED : 1);
+    /* A worker that had not begun gives it up, one that had must finish; the ring always gives it up. */
+    ck_assert(op.result == -ECANCELED || (op.result == 1 && wanted.engine != TDL_FIO_LINUX_URING));
     close(ends[0]);
     close(ends[1]);
 }

@@ -187,3 +187,32 @@ bool tdl__ring_holds_back(const struct tdl__ring *r)
     /* Both flags are hints that stay set until the kernel was entered, so a relaxed read only delays by one turn. */
     return (tdl_load_relaxed_shared_u32(r->sq_flags) & (IORING_SQ_CQ_OVERFLOW | IORING_SQ_TASKRUN)) != 0;
 }
+
+/* A filter may allow the setup and refuse the entering; only a real completion proves the ring. */
+static int prove(struct tdl__ring *r)
+{
+    io_uring_prep_nop(tdl__ring_sqe(r));
+    uint32_t count = tdl__ring_publish(r);
+    bool polled = (r->setup_flags & IORING_SETUP_SQPOLL) != 0;
+    int rc;
+    do
+        rc = tdl__ring_enter(r, count, 1, IORING_ENTER_GETEVENTS | (polled ? IORING_ENTER_SQ_WAKEUP : 0u), UINT64_MAX);
+    while (rc == -EINTR);
+    if (rc < 0)
+        return rc;
+    if (tdl__ring_ready(r) == 0)
+        return -EIO;
+    tdl__ring_seen(r, 1);
+    return 0;
+}
+
+int tdl__ring_open_proven(struct tdl__ring *r, const struct tdl__ring_wish *wish)
+{
+    int rc = tdl__ring_open(r, wish);
+    if (rc != 0)
+        return rc;
+    rc = prove(r);
+    if (rc != 0)
+        tdl__ring_close(r);
+    return rc;
+}

@@ -39,6 +39,9 @@ struct tdl__ring {
 /* 0 or the kernel's refusal; steps down from the newest flags to none on EINVAL and to fewer entries on ENOMEM. */
 int tdl__ring_open(struct tdl__ring *r, const struct tdl__ring_wish *wish);
 
+/* As tdl__ring_open, and one no-op made its way through; else the ring is closed again. */
+int tdl__ring_open_proven(struct tdl__ring *r, const struct tdl__ring_wish *wish);
+
 void tdl__ring_close(struct tdl__ring *r);
 
 /* In a forked child: the maps are not there (DONTFORK), only the descriptor is. */

@@ -28,35 +28,6 @@ static uint32_t power_of_two(uint32_t n)
     return power;
 }
 
-/* A filter may allow the setup and refuse the entering; only a real completion proves the ring. */
-static int prove(struct tdl__ring *r)
-{
-    io_uring_prep_nop(tdl__ring_sqe(r));
-    uint32_t count = tdl__ring_publish(r);
-    bool polled = (r->setup_flags & IORING_SETUP_SQPOLL) != 0;
-    int rc;
-    do
-        rc = tdl__ring_enter(r, count, 1, IORING_ENTER_GETEVENTS | (polled ? IORING_ENTER_SQ_WAKEUP : 0u), UINT64_MAX);
-    while (rc == -EINTR);
-    if (rc < 0)
-        return rc;
-    if (tdl__ring_ready(r) == 0)
-        return -EIO;
-    tdl__ring_seen(r, 1);
-    return 0;
-}
-
-static int open_proven(struct tdl__ring *r, const struct tdl__ring_wish *wish)
-{
-    int rc = tdl__ring_open(r, wish);
-    if (rc != 0)
-        return rc;
-    rc = prove(r);
-    if (rc != 0)
-        tdl__ring_close(r);
-    return rc;
-}
-
 static int register_files(struct tdl__uring *u)
 {
     int none[TDL__CHAIN_SLOTS];
@@ -73,7 +44,7 @@ static void open_poller(struct tdl_fio *f, struct tdl__uring *u, struct tdl__rin
     wish.sqpoll = true;
     /* The thread publishes its head late, so entries that completed may still look used: twice the limit never fills up. */
     wish.sq_entries = power_of_two(2 * f->inflight_max < SUBMIT_ROOM_MIN ? SUBMIT_ROOM_MIN : 2 * f->inflight_max);
-    if (open_proven(&u->poller, &wish) != 0) {
+    if (tdl__ring_open_proven(&u->poller, &wish) != 0) {
         u->poller.fd = -1;
         return;
     }
@@ -115,7 +86,7 @@ static int start(struct tdl_fio *f)
     };
     u->poller.fd = -1;
     u->epoll_fd = -1;
-    int rc = open_proven(&u->main, &wish);
+    int rc = tdl__ring_open_proven(&u->main, &wish);
     if (rc != 0) {
         tdl_free(u);
         return rc;

@@ -1,0 +1,298 @@
+/* What a context does at its edges: fork with operations in flight, closing twice, limits under a polling thread, transfers
+ * beyond one call, and the inline allowance of a turn. */
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "scratch.h"
+#include "treadle/status.h"
+
+static const enum tdl_fio_engine engines[] = {TDL_FIO_LINUX_URING, TDL_FIO_LINUX_AIO, TDL_FIO_THREADS, TDL_FIO_SIMULATED};
+
+static unsigned scaled(unsigned count)
+{
+    const char *scale = getenv("TDL_TEST_SCALE");
+    unsigned divisor = scale != NULL ? (unsigned)strtoul(scale, NULL, 10) : 1;
+    return divisor > 1 ? count / divisor : count;
+}
+
+/* False where this machine refuses the engine; the case then has nothing to show. */
+static bool open_engine(struct tdl_fio *f, struct variant v) { return variant_open(f, &v) == 0; }
+
+/* What the child of a fork finds: its parent's operation comes back canceled, and a context of its own works. */
+static int child_finds_a_fresh_context(struct tdl_fio *f, struct tdl_fop *pending, int fd)
+{
+    struct tdl_queue out;
+    tdl_queue_init(&out);
+    if (tdl_fio_reap(f, &out) != 1 || tdl_queue_pop(&out) != &pending->link || pending->result != -ECANCELED)
+        return 1;
+    unsigned char in[100];
+    struct tdl_fop op;
+    tdl_fop_read(&op, fd, in, sizeof in, 50);
+    if (tdl_fio_stage(f, &op) != 0 || tdl_fio_drain(f, &out) != 0)
+        return 2;
+    if (op.result != (int64_t)sizeof in || in[9] != pattern_at(59))
+        return 3;
+    return tdl_fio_close(f, &out) == 0 ? 0 : 4;
+}
+
+START_TEST(a_forked_child_gets_a_context_of_its_own)
+{
+    struct tdl_fio f;
+    if (!open_engine(&f, (struct variant){engines[_i], TDL_FIO_IMMEDIATE, 8, false}) || engines[_i] == TDL_FIO_SIMULATED)
+        return;
+    int fd = scratch_file("f", 1000);
+    int ends[2];
+    char byte = 0;
+    struct tdl_fop pending;
+    struct tdl_queue out;
+    tdl_queue_init(&out);
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    tdl_fop_read(&pending, ends[0], &byte, 1, TDL_FOP_POSITION);
+    ck_assert_int_eq(tdl_fio_stage(&f, &pending), 0);
+    pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0)
+        _exit(child_finds_a_fresh_context(&f, &pending, fd));
+    int status = -1;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    /* The child's end took nothing from the parent. */
+    ck_assert_int_eq((int)write(ends[1], "z", 1), 1);
+    ck_assert_int_eq(tdl_fio_drain(&f, &out), 0);
+    ck_assert_int_eq(pending.result, 1);
+    ck_assert_int_eq(byte, 'z');
+    close_empty(&f);
+    close(fd);
+}
+END_TEST
+
+START_TEST(closing_twice_does_nothing)
+{
+    struct tdl_fio f;
+    ck_assert_int_eq(tdl_fio_open(&f, NULL), 0);
+    close_empty(&f);
+    close_empty(&f);
+    ck_assert_int_eq(tdl_fio_start(&f), TDL_ECLOSED);
+}
+END_TEST
+
+START_TEST(closing_does_not_wait_for_a_pipe)
+{
+    struct tdl_fio f;
+    int ends[2];
+    char byte = 0;
+    struct tdl_fop op;
+    struct tdl_queue out;
+    tdl_queue_init(&out);
+    if (!open_engine(&f, (struct variant){TDL_FIO_LINUX_URING, TDL_FIO_IMMEDIATE, 8, false}))
+        return;
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    tdl_fop_read(&op, ends[0], &byte, 1, TDL_FOP_POSITION);
+    ck_assert_int_eq(tdl_fio_stage(&f, &op), 0);
+    ck_assert_int_eq(tdl_fio_close(&f, &out), 0);
+    ck_assert_ptr_eq(tdl_queue_pop(&out), &op.link);
+    ck_assert_int_eq(op.result, -ECANCELED);
+}
+END_TEST
+
+/* The limit's stress: a polling thread publishes its head late, so a ring sized too tightly reports itself full. */
+START_TEST(a_polling_thread_never_meets_a_full_queue)
+{
+    static const uint32_t limits[] = {2, 3, 5};
+    enum { OPS = 12 };
+    struct tdl_fio f;
+    if (!open_engine(&f, (struct variant){TDL_FIO_LINUX_URING, TDL_FIO_DEFERRED, limits[_i], true}))
+        return;
+    int fd = scratch_file("f", 100000);
+    static unsigned char in[OPS][16];
+    struct tdl_fop ops[OPS];
+    for (unsigned round = 0; round < scaled(1000); round++) {
+        struct tdl_queue out;
+        tdl_queue_init(&out);
+        for (unsigned i = 0; i < OPS; i++) {
+            tdl_fop_read(&ops[i], fd, in[i], 16, round + i * 1000);
+            ck_assert_int_eq(tdl_fio_stage(&f, &ops[i]), 0);
+        }
+        ck_assert_int_eq(tdl_fio_drain(&f, &out), 0);
+        for (unsigned i = 0; i < OPS; i++)
+            ck_assert_int_eq(ops[i].result, 16);
+    }
+    ck_assert_uint_gt(f.stats.polled, 0);
+    close_empty(&f);
+    close(fd);
+}
+END_TEST
+
+START_TEST(small_chunks_add_up)
+{
+    struct tdl_fio f;
+    struct variant v = {engines[_i], TDL_FIO_ADAPTIVE, 4, false};
+    struct tdl_fio_options options = variant_options(&v);
+    options.chunk_max = 1000;
+    ck_assert_int_eq(tdl_fio_open(&f, &options), 0);
+    if (tdl_fio_start(&f) != 0)
+        return;
+    int fd = scratch_file("f", 20500);
+    static unsigned char in[30000];
+    struct tdl_fop op;
+    tdl_fop_read(&op, fd, in, sizeof in, 0);
+    ck_assert_int_eq(run(&f, &op), 20500);
+    for (size_t i = 0; i < 20500; i++)
+        ck_assert_uint_eq(in[i], pattern_at(i));
+    tdl_fop_write(&op, fd, in, 20500, 30000);
+    ck_assert_int_eq(run(&f, &op), 20500);
+    close_empty(&f);
+    close(fd);
+}
+END_TEST
+
+/* More than the kernel moves in one call, plain and as vectors, from a sparse file into untouched memory. */
+START_TEST(more_than_two_gibibytes_move_in_one_operation)
+{
+    struct tdl_fio f;
+    const size_t length = (size_t)0x80000000u + 5;
+    if (scaled(10) < 10 || !open_engine(&f, (struct variant){engines[0], TDL_FIO_ADAPTIVE, 4, false}))
+        return;
+    int fd = scratch_file("f", 0);
+    ck_assert_int_eq(ftruncate(fd, (off_t)length), 0);
+    ck_assert_int_eq((int)pwrite(fd, "end", 3, (off_t)length - 3), 3);
+    char *in = mmap(NULL, length + 10, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ck_assert_ptr_ne(in, MAP_FAILED);
+    struct tdl_fop op;
+    if (_i % 2 == 0) {
+        tdl_fop_read(&op, fd, in, length + 10, 0);
+        ck_assert_int_eq(run(&f, &op), (int64_t)length);
+    } else {
+        struct iovec vector[] = {{in, 0x40000000u}, {in + 0x40000000u, length + 10 - 0x40000000u}};
+        tdl_fop_readv(&op, fd, vector, 2, 0);
+        ck_assert_int_eq(run(&f, &op), (int64_t)length);
+    }
+    ck_assert_mem_eq(in + length - 3, "end", 3);
+    munmap(in, length + 10);
+    close_empty(&f);
+    close(fd);
+}
+END_TEST
+
+START_TEST(hits_are_answered_until_the_turn_is_spent)
+{
+    struct tdl_fio f;
+    ck_assert_int_eq(tdl_fio_open(&f, NULL), 0);
+    int fd = scratch_file("f", 100000);
+    unsigned char in[4096];
+    struct tdl_fop op;
+    unsigned hits = 0;
+    for (; hits < 1000; hits++) {
+        tdl_fop_read(&op, fd, in, sizeof in, 4096 * (hits % 20));
+        if (tdl_fio_try(&f, &op) == 0)
+            break;
+        ck_assert_int_eq(op.result, 4096);
+        ck_assert_uint_eq(in[1], pattern_at(4096 * (hits % 20) + 1));
+    }
+    ck_assert_uint_gt(hits, 20);
+    ck_assert_uint_lt(hits, 200);
+    ck_assert(tdl_fio_step_is_spent(&f));
+    tdl_fio_step(&f);
+    ck_assert_int_eq(tdl_fio_try(&f, &op), 1);
+    tdl_fop_read(&op, fd, in, sizeof in, 99000);
+    ck_assert_int_eq(tdl_fio_try(&f, &op), 1);
+    ck_assert_int_eq(op.result, 1000);
+    tdl_fop_read(&op, 1000000, in, sizeof in, 0);
+    ck_assert_int_eq(tdl_fio_try(&f, &op), 0);
+    ck_assert_int_eq(run(&f, &op), -EBADF);
+    tdl_fop_read_file(&op, scratch_fd, "f", in, sizeof in);
+    ck_assert_int_eq(tdl_fio_try(&f, &op), 1);
+    ck_assert_int_eq(op.result, 4096);
+    close_empty(&f);
+    close(fd);
+}
+END_TEST
+
+/* A seed decides the order and the faults; the same seed decides them again. */
+START_TEST(a_seed_repeats_its_run)
+{
+    enum { OPS = 40 };
+    int64_t results[2][OPS];
+    unsigned order[2][OPS];
+    for (unsigned pass = 0; pass < 2; pass++) {
+        struct tdl_fio f;
+        struct variant v = {TDL_FIO_SIMULATED, TDL_FIO_DEFERRED, 16, false};
+        struct tdl_fio_options options = variant_options(&v);
+        options.simulation.seed = (uint64_t)_i;
+        options.simulation.fault_permille = 300;
+        ck_assert_int_eq(tdl_fio_open(&f, &options), 0);
+        int fd = scratch_file("f", 10000);
+        struct tdl_fop ops[OPS];
+        static unsigned char in[OPS][100];
+        struct tdl_queue out;
+        tdl_queue_init(&out);
+        for (unsigned i = 0; i < OPS; i++) {
+            tdl_fop_read(&ops[i], fd, in[i], 100, i * 10);
+            ck_assert_int_eq(tdl_fio_stage(&f, &ops[i]), 0);
+        }
+        ck_assert_int_eq(tdl_fio_drain(&f, &out), 0);
+        unsigned at = 0;
+        for (struct tdl_link *link; (link = tdl_queue_pop(&out)) != NULL; at++)
+            order[pass][at] = (unsigned)(tdl_fop_of(link) - ops);
+        for (unsigned i = 0; i < OPS; i++)
+            results[pass][i] = ops[i].result;
+        ck_assert_uint_eq(at, OPS);
+        close_empty(&f);
+        close(fd);
+    }
+    ck_assert_mem_eq(results[0], results[1], sizeof results[0]);
+    ck_assert_mem_eq(order[0], order[1], sizeof order[0]);
+}
+END_TEST
+
+START_TEST(contradicting_options_are_refused)
+{
+    struct tdl_fio f;
+    struct tdl_fio_options options;
+    memset(&options, 0, sizeof options);
+    options.engine = TDL_FIO_THREADS;
+    options.sqpoll = true;
+    ck_assert_int_eq(tdl_fio_open(&f, &options), -EINVAL);
+    options.sqpoll = false;
+    options.inflight_max = 1u << 20;
+    ck_assert_int_eq(tdl_fio_open(&f, &options), -EINVAL);
+    ck_assert_int_eq(tdl_fio_engine_by_name("threads"), TDL_FIO_THREADS);
+    ck_assert_int_eq(tdl_fio_engine_by_name("tapes"), -EINVAL);
+    ck_assert_str_eq(tdl_fio_engine_name(99), "unknown");
+    ck_assert_str_eq(tdl_fop_name(TDL_FOP_READ_FILE), "read_file");
+    ck_assert_str_eq(tdl_fop_name(99), "unknown");
+}
+END_TEST
+
+static void setup(void) { scratch_make(); }
+static void teardown(void) { scratch_remove(); }
+
+int main(void)
+{
+    Suite *s = suite_create("fileio lifetimes");
+    TCase *t = tcase_create("edges");
+    tcase_set_timeout(t, 120);
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_loop_test(t, a_forked_child_gets_a_context_of_its_own, 0, 4);
+    tcase_add_test(t, closing_twice_does_nothing);
+    tcase_add_test(t, closing_does_not_wait_for_a_pipe);
+    tcase_add_loop_test(t, a_polling_thread_never_meets_a_full_queue, 0, 3);
+    tcase_add_loop_test(t, small_chunks_add_up, 0, 4);
+    tcase_add_loop_test(t, more_than_two_gibibytes_move_in_one_operation, 0, 2);
+    tcase_add_test(t, hits_are_answered_until_the_turn_is_spent);
+    tcase_add_loop_test(t, a_seed_repeats_its_run, 1, 6);
+    tcase_add_test(t, contradicting_options_are_refused);
+    suite_add_tcase(s, t);
+    SRunner *runner = srunner_create(s);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
