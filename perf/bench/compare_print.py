@@ -1,0 +1,97 @@
+"""A comparison as text for a terminal, and as a markdown table."""
+
+from __future__ import annotations
+
+from comparison import Comparison, Row
+
+
+def figure(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.{2 if abs(value) >= 1 else 3 if abs(value) >= 0.1 else 4}f}"
+
+
+def cell_text(row: Row, arm: str, subject: str | None) -> str:
+    """`median [low..high]`, then how the subject stands against this arm, then failures."""
+    cell = row.cells.get(arm)
+    if cell is None:
+        if arm in row.failed:
+            return f"failed ({row.failed[arm]})"
+        return "n/a" if arm in row.unsupported else "-"
+    text = f"{figure(cell.median)} [{figure(cell.low)}..{figure(cell.high)}]"
+    if arm in row.deltas:
+        text += f" {row.deltas[arm][1]}"
+    if cell.failed:
+        text += f" ({cell.failed} failed)"
+    return text
+
+
+def target_text(row: Row) -> str:
+    """Each target with whether it is met; `?` when an arm it names did not run."""
+    parts = []
+    for target in row.targets:
+        state = "?" if target.met is None else "met" if target.met else "SHORT"
+        parts.append(f"{target.text}: {state}")
+    if row.wall_worse:
+        parts.append("wall worse")
+    return "; ".join(parts)
+
+
+def _cells(comparison: Comparison, row: Row) -> list[str]:
+    subject = comparison.subject
+    ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+    return [f"{row.title} ({row.unit})", *(cell_text(row, arm, subject) for arm in comparison.arms),
+            ratio, target_text(row)]
+
+
+def _head(comparison: Comparison) -> list[str]:
+    return ["row (unit)", *comparison.arms, "to best peer", "target"]
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """What a reader must know beside the table."""
+    found = []
+    if comparison.subject is not None:
+        checked = [t for row in comparison.rows for t in row.targets if t.met is not None]
+        met = sum(1 for t in checked if t.met)
+        found.append(f"{comparison.subject} meets {met} of {len(checked)} targets; ahead, behind and overlap say how "
+                     f"{comparison.subject} stands against that arm, by whether the ranges meet.")
+    controls = [(row, row.deltas[arm][0]) for row in comparison.rows for arm in row.deltas
+                if comparison.subject is not None and arm.startswith(f"{comparison.subject}#")]
+    if controls:
+        ratios = sorted(ratio for _, ratio in controls)
+        found.append(f"A/A control: the same loop against itself lies between {ratios[0]:.2f} and {ratios[-1]:.2f}, "
+                     f"median {ratios[len(ratios) // 2]:.2f}.")
+    if comparison.failed:
+        found.append(f"{comparison.failed} failed samples were left out.")
+    if comparison.machines:
+        machine = comparison.machines[0]
+        loads = [m["load"] for m in comparison.machines]
+        found.append(f"{machine['cpu']}, {machine['cores']} cores, kernel {machine['kernel']}, "
+                     f"load {min(loads):.1f} to {max(loads):.1f}.")
+    return found
+
+
+def text(comparison: Comparison) -> str:
+    """Aligned columns."""
+    lines = [_head(comparison), *(_cells(comparison, row) for row in comparison.rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    printed = ["  ".join(word.ljust(width) for word, width in zip(line, widths)).rstrip() for line in lines]
+    printed.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join([*printed, "", *notes(comparison)]) + "\n"
+
+
+def markdown(comparison: Comparison) -> str:
+    """A table, the best arms of each row in bold."""
+    head = _head(comparison)
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    for row in comparison.rows:
+        words = _cells(comparison, row)
+        for i, arm in enumerate(comparison.arms, 1):
+            if arm in row.best:
+                words[i] = f"**{words[i]}**"
+        lines.append("| " + " | ".join(word.replace("|", "\\|") for word in words) + " |")
+    return "\n".join([*lines, "", *(f"- {note}" for note in notes(comparison))]) + "\n"

@@ -1,0 +1,211 @@
+"""What several arms' figures say when laid side by side: medians, ranges, verdicts, targets."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# oha cuts the requests that are under way when its time is up; those did not fail.
+DEADLINE_ABORT = re.compile(r"aborted due to deadline", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One arm's figures for one row: the median of its rounds and the range they span."""
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+    failed: int
+    wall: float
+    wall_low: float
+    wall_high: float
+
+
+@dataclass(frozen=True)
+class Target:
+    """One expression of a row's targets, and whether the subject is within it."""
+
+    text: str
+    limit: float | None
+    met: bool | None
+
+
+@dataclass
+class Row:
+    """One row over all arms; an arm without good samples is in `failed` or `unsupported` instead of `cells`."""
+
+    name: str
+    title: str
+    unit: str
+    better: str
+    cells: dict[str, Cell] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
+    unsupported: dict[str, str] = field(default_factory=dict)
+    best: list[str] = field(default_factory=list)
+    deltas: dict[str, tuple[float, str]] = field(default_factory=dict)
+    ratio: float | None = None
+    targets: list[Target] = field(default_factory=list)
+    wall_worse: bool = False
+
+
+@dataclass
+class Comparison:
+    """All rows, the arms in the order given, and the arm that is compared with the others."""
+
+    arms: list[str]
+    subject: str | None
+    rows: list[Row]
+    machines: list[dict]
+
+    @property
+    def failed(self) -> int:
+        """Samples that were left out because they failed."""
+        return sum(sum(row.failed.values()) for row in self.rows)
+
+
+def fault(sample: dict) -> str | None:
+    """Why `sample` must be left out, or None: its own error, an HTTP status other than 2xx, a transport error."""
+    if not sample["ok"]:
+        return sample["error"]
+    http = sample.get("http", {})
+    for status, count in http.get("status", {}).items():
+        if count and not status.startswith("2"):
+            return f"{count} answers with status {status}"
+    for text, count in http.get("errors", {}).items():
+        if count and not DEADLINE_ABORT.search(text):
+            return f"{count} times {text}"
+    return None
+
+
+def _range(groups: list[list[float]]) -> tuple[float, float, float]:
+    """Median, low and high over rounds; with a single round over its samples."""
+    middles = [statistics.median(g) for g in groups]
+    spread = middles if len(middles) > 1 else groups[0]
+    return statistics.median(middles), min(spread), max(spread)
+
+
+def _cell(rounds: dict[object, list[dict]], failed: int) -> Cell:
+    groups = [rounds[key] for key in rounds]
+    values = _range([[s["value"] for s in g] for g in groups])
+    walls = _range([[s["wall_us"] for s in g] for g in groups])
+    return Cell(*values, len(groups), failed, *walls)
+
+
+def verdict(mine: Cell, other: Cell, better: str) -> str:
+    """`ahead` or `behind` when the ranges do not meet, else `overlap`."""
+    if mine.high < other.low:
+        return "ahead" if better == "lower" else "behind"
+    if mine.low > other.high:
+        return "behind" if better == "lower" else "ahead"
+    return "overlap"
+
+
+def load(paths: Iterable[str | Path]) -> list[dict]:
+    """Read the tools' JSON objects."""
+    documents = []
+    for path in paths:
+        try:
+            document = json.loads(Path(path).read_text())
+            document["arm"], document["samples"], document["machine"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SystemExit(f"compare: {path}: not a measurement: {error}") from None
+        documents.append(document)
+    return documents
+
+
+class _Gathered:
+    """Samples of one row by arm and round, before they are folded."""
+
+    def __init__(self, sample: dict) -> None:
+        self.first = sample
+        self.rounds: dict[str, dict[object, list[dict]]] = {}
+        self.faults: dict[str, list[str]] = {}
+        self.unsupported: dict[str, str] = {}
+
+
+def _gather(documents: list[dict]) -> dict[str, _Gathered]:
+    found: dict[str, _Gathered] = {}
+    for index, document in enumerate(documents):
+        arm = document["arm"]
+        for sample in document["samples"]:
+            row = found.setdefault(sample["case"], _Gathered(sample))
+            why = fault(sample)
+            if why is None:
+                key = (index, sample.get("round", 0))
+                row.rounds.setdefault(arm, {}).setdefault(key, []).append(sample)
+            elif sample.get("kind") == "unsupported":
+                row.unsupported[arm] = why
+            else:
+                row.faults.setdefault(arm, []).append(why)
+    return found
+
+
+def _limit(expression: str, cells: dict[str, Cell], best: float | None) -> float | None:
+    """The figure an expression allows: `0.9 best`, `0.25 uvloop` or `asyncio + 5`; None without that arm."""
+    product = re.fullmatch(r"([\d.]+) (\S+)", expression)
+    total = re.fullmatch(r"(\S+) \+ ([\d.]+)", expression)
+    if not product and not total:
+        raise SystemExit(f"compare: cannot read the target {expression!r}")
+    arm = product.group(2) if product else total.group(1)
+    base = best if arm == "best" else cells[arm].median if arm in cells else None
+    if base is None:
+        return None
+    return base * float(product.group(1)) if product else base + float(total.group(2))
+
+
+def _judge(row: Row, subject: str, peers: set[str], expressions: list[str]) -> None:
+    """Fill in how the subject stands against the other arms and against its targets."""
+    mine = row.cells.get(subject)
+    others = {arm: cell for arm, cell in row.cells.items() if arm in peers and arm != subject}
+    pick = min if row.better == "lower" else max
+    best = pick((cell.median for cell in others.values()), default=None)
+    for text in expressions:
+        limit = _limit(text, row.cells, best)
+        within = None
+        if mine is not None and limit is not None:
+            within = mine.median <= limit if row.better == "lower" else mine.median >= limit
+        row.targets.append(Target(text, limit, within))
+    if mine is None:
+        return
+    for arm, cell in row.cells.items():
+        if arm != subject:
+            ratio = mine.median / cell.median if cell.median else float("inf")
+            row.deltas[arm] = (ratio, verdict(mine, cell, row.better))
+    if best:
+        row.ratio = mine.median / best
+        leader = next(cell for cell in others.values() if cell.median == best)
+        row.wall_worse = row.unit.startswith("cpu") and mine.wall_low > leader.wall_high
+
+
+def compare(documents: list[dict], targets: dict | None = None, subject: str | None = None) -> Comparison:
+    """Lay the arms side by side; `targets` is perf/targets.json's object."""
+    arms = list(dict.fromkeys(d["arm"] for d in documents))
+    if subject is None and "treadle" in arms:
+        subject = "treadle"
+    targets = targets or {}
+    peers = set(targets.get("peers", arms))
+    wanted = targets.get("rows", {})
+    rows = []
+    for name, gathered in _gather(documents).items():
+        unit = gathered.first["unit"]
+        better = "higher" if unit.endswith("/s") else "lower"
+        row = Row(name, gathered.first.get("title", name), unit, better, unsupported=gathered.unsupported)
+        row.failed = {arm: len(faults) for arm, faults in gathered.faults.items()}
+        for arm in arms:
+            if arm in gathered.rounds:
+                row.cells[arm] = _cell(gathered.rounds[arm], row.failed.get(arm, 0))
+        pick = min if better == "lower" else max
+        top = pick((c.median for c in row.cells.values()), default=None)
+        row.best = [arm for arm, c in row.cells.items() if c.median == top]
+        if subject is not None:
+            _judge(row, subject, peers, wanted.get(name, []))
+        rows.append(row)
+    order = list(wanted)
+    rows.sort(key=lambda r: order.index(r.name) if r.name in wanted else len(order))
+    return Comparison(arms, subject, rows, [d["machine"] for d in documents])
