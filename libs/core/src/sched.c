@@ -136,6 +136,13 @@ void tdl_sched_drain(struct tdl_sched *s, void (*drop)(struct tdl_item *))
     s->frozen = 0;
 }
 
+void tdl_sched_visit(const struct tdl_sched *s, void (*visit)(struct tdl_item *, void *), void *arg)
+{
+    for (struct tdl_link *link = s->ready.head; link != NULL; link = link->next)
+        visit(tdl_item_of(link), arg);
+    tdl__timers_visit(s, visit, arg);
+}
+
 bool tdl_sched_check(const struct tdl_sched *s)
 {
     size_t count = 0;

@@ -11,6 +11,7 @@ static inline bool tdl__number_after(uint32_t a, uint32_t b)
     return (int32_t)(a - b) > 0;
 }
 
+void tdl__timers_visit(const struct tdl_sched *s, void (*visit)(struct tdl_item *, void *), void *arg);
 bool tdl__timers_check(const struct tdl_sched *s);
 struct tdl_timer *tdl__timers_pop(struct tdl_sched *s);
 

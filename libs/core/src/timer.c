@@ -93,7 +93,7 @@ bool tdl_sched_has_timers(const struct tdl_sched *s)
 }
 
 /* The node after t in a walk of the whole heap, parents first, by the links alone. */
-static const struct tdl_timer *tdl__timer_walk(const struct tdl_timer *t)
+static struct tdl_timer *tdl__timer_walk(struct tdl_timer *t)
 {
     if (t->child != NULL)
         return t->child;
@@ -118,11 +118,17 @@ static bool tdl__timer_children_check(const struct tdl_timer *t)
     return true;
 }
 
+void tdl__timers_visit(const struct tdl_sched *s, void (*visit)(struct tdl_item *, void *), void *arg)
+{
+    for (struct tdl_timer *t = s->timers; t != NULL; t = tdl__timer_walk(t))
+        visit(&t->item, arg);
+}
+
 bool tdl__timers_check(const struct tdl_sched *s)
 {
     size_t count = 0;
 
-    for (const struct tdl_timer *t = s->timers; t != NULL; t = tdl__timer_walk(t)) {
+    for (struct tdl_timer *t = s->timers; t != NULL; t = tdl__timer_walk(t)) {
         if (t->item.link.state != TDL_ITEM_ARMED || !tdl__timer_children_check(t))
             return false;
         count++;

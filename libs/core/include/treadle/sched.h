@@ -198,6 +198,14 @@ bool tdl_sched_has_ready(const struct tdl_sched *s);
  * Cost:    O(ready + timers log timers) */
 void tdl_sched_drain(struct tdl_sched *s, void (*drop)(struct tdl_item *));
 
+/* Calls `visit` on every ready item, in order, and on every armed timer, in no order; nothing changes. For
+ * owners that must account for what the queues hold, as a garbage collector does.
+ * Thread:  owner, or any thread while the owner is excluded
+ * Owns:    nothing
+ * Errors:  none; `visit` must not push, arm or cancel
+ * Cost:    O(ready + timers) */
+void tdl_sched_visit(const struct tdl_sched *s, void (*visit)(struct tdl_item *, void *), void *arg);
+
 /* Walks everything and says whether the counts, states and orders hold; for tests and TDL_VERIFY.
  * Thread:  owner
  * Owns:    nothing

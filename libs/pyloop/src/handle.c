@@ -1,0 +1,559 @@
+/* Handles: callbacks that wait for their turn or their time. */
+#include "pyloop.h"
+
+enum { TDL_HANDLE_FREE_MAX = 512 };
+
+TdlHandle *tdl__handle_of(struct tdl_item *item) {
+    return TDL_CONTAINER_OF(item, TdlHandle, item);
+}
+
+static bool handle_is_timer(const TdlHandle *h) {
+    return (h->item.link.flags & TDL_HANDLE_TIMER) != 0;
+}
+
+bool tdl__handle_cancelled(const TdlHandle *h) {
+    return (h->item.link.flags & TDL_HANDLE_CANCELLED) != 0;
+}
+
+/* Store the callback and its arguments in a handle whose head is fresh. */
+static int handle_fill(TdlHandle *h, TdlLoop *loop, PyObject *callback, PyObject *const *args, Py_ssize_t nargs,
+                       PyObject *context) {
+    h->callback = NULL;
+    h->arg = NULL;
+    h->context = NULL;
+    h->weakrefs = NULL;
+    h->loop = (TdlLoop *)Py_NewRef((PyObject *)loop);
+    if (context == NULL || context == Py_None) {
+        h->context = PyContext_CopyCurrent();
+        if (h->context == NULL) {
+            return -1;
+        }
+    } else {
+        h->context = Py_NewRef(context);
+    }
+    h->item.link.flags = 0;
+    h->item.link.user = TDL_ARGS_NONE;
+    if (nargs == 1) {
+        h->arg = Py_NewRef(args[0]);
+        h->item.link.user = TDL_ARGS_ONE;
+    } else if (nargs > 1) {
+        h->arg = PyTuple_New(nargs);
+        if (h->arg == NULL) {
+            return -1;
+        }
+        for (Py_ssize_t i = 0; i < nargs; i++) {
+            PyTuple_SET_ITEM(h->arg, i, Py_NewRef(args[i]));
+        }
+        h->item.link.user = TDL_ARGS_TUPLE;
+    }
+    h->callback = Py_NewRef(callback);
+    return 0;
+}
+
+TdlHandle *tdl__handle_new(TdlLoop *loop, PyObject *callback, PyObject *const *args, Py_ssize_t nargs,
+                           PyObject *context) {
+    struct tdl_module_state *st = loop->state;
+    TdlHandle *h = st->handle_free;
+    if (h != NULL) {
+        st->handle_free = (TdlHandle *)(void *)h->loop;
+        st->handle_free_count--;
+        _Py_NewReference((PyObject *)h);
+    } else {
+        h = PyObject_GC_New(TdlHandle, st->handle_type);
+        if (h == NULL) {
+            return NULL;
+        }
+    }
+    h->item = (struct tdl_item){.run = tdl__handle_run};
+    if (handle_fill(h, loop, callback, args, nargs, context) < 0) {
+        Py_DECREF(h);
+        return NULL;
+    }
+    PyObject_GC_Track(h);
+    return h;
+}
+
+TdlTimerHandle *tdl__timer_handle_new(TdlLoop *loop, double when, PyObject *callback, PyObject *const *args,
+                                      Py_ssize_t nargs, PyObject *context) {
+    struct tdl_module_state *st = loop->state;
+    TdlTimerHandle *h = st->timer_free;
+    if (h != NULL) {
+        st->timer_free = (TdlTimerHandle *)(void *)h->loop;
+        st->timer_free_count--;
+        _Py_NewReference((PyObject *)h);
+    } else {
+        h = PyObject_GC_New(TdlTimerHandle, st->timer_handle_type);
+        if (h == NULL) {
+            return NULL;
+        }
+    }
+    tdl_timer_init(&h->timer, tdl__handle_run);
+    h->when = when;
+    if (handle_fill((TdlHandle *)h, loop, callback, args, nargs, context) < 0) {
+        Py_DECREF(h);
+        return NULL;
+    }
+    h->timer.item.link.flags = TDL_HANDLE_TIMER;
+    PyObject_GC_Track(h);
+    return h;
+}
+
+static int handle_traverse(PyObject *self, visitproc visit, void *arg) {
+    TdlHandle *h = TDL_HANDLE(self);
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(h->callback);
+    Py_VISIT(h->arg);
+    Py_VISIT(h->context);
+    Py_VISIT(h->loop);
+    return 0;
+}
+
+static int handle_clear(PyObject *self) {
+    TdlHandle *h = TDL_HANDLE(self);
+    Py_CLEAR(h->callback);
+    Py_CLEAR(h->arg);
+    Py_CLEAR(h->context);
+    return 0;
+}
+
+static PyObject *debug_key(const TdlHandle *h) {
+    return PyLong_FromVoidPtr((void *)(uintptr_t)h);
+}
+
+/* Forget what debug mode kept of a handle. */
+static void debug_forget(TdlHandle *h) {
+    PyObject *exc = PyErr_GetRaisedException();
+    PyObject *key = debug_key(h);
+    if (key == NULL || h->loop->debug_info == NULL || PyDict_DelItem(h->loop->debug_info, key) < 0) {
+        PyErr_Clear();
+    }
+    Py_XDECREF(key);
+    if (exc != NULL) {
+        PyErr_SetRaisedException(exc);
+    }
+}
+
+static void handle_dealloc(PyObject *self) {
+    TdlHandle *h = TDL_HANDLE(self);
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    if (h->item.link.flags & TDL_HANDLE_DEBUG) {
+        debug_forget(h);
+    }
+    if (h->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(self);
+    }
+    (void)handle_clear(self);
+    struct tdl_module_state *st = h->loop->state;
+    Py_CLEAR(h->loop);
+    if (type == st->timer_handle_type && st->timer_free_count < TDL_HANDLE_FREE_MAX) {
+        h->loop = (TdlLoop *)(void *)st->timer_free;
+        st->timer_free = (TdlTimerHandle *)h;
+        st->timer_free_count++;
+    } else if (type == st->handle_type && st->handle_free_count < TDL_HANDLE_FREE_MAX) {
+        h->loop = (TdlLoop *)(void *)st->handle_free;
+        st->handle_free = h;
+        st->handle_free_count++;
+    } else {
+        PyObject_GC_Del(self);
+        Py_DECREF(type);
+    }
+}
+
+static void free_kept(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+void tdl__handle_clear_free(struct tdl_module_state *st) {
+    while (st->handle_free != NULL) {
+        TdlHandle *h = st->handle_free;
+        st->handle_free = (TdlHandle *)(void *)h->loop;
+        free_kept((PyObject *)h);
+    }
+    while (st->timer_free != NULL) {
+        TdlTimerHandle *h = st->timer_free;
+        st->timer_free = (TdlTimerHandle *)(void *)h->loop;
+        free_kept((PyObject *)h);
+    }
+    st->handle_free_count = 0;
+    st->timer_free_count = 0;
+}
+
+/* Call the callback in its context; the result is dropped. */
+static int handle_call(TdlHandle *h) {
+    PyObject *context = Py_NewRef(h->context);
+    if (PyContext_Enter(context) < 0) {
+        Py_DECREF(context);
+        return -1;
+    }
+    PyObject *callback = Py_NewRef(h->callback);
+    PyObject *arg = Py_XNewRef(h->arg);
+    PyObject *result;
+    if (h->item.link.user == TDL_ARGS_ONE) {
+        PyObject *stack[2] = {NULL, arg};
+        result = PyObject_Vectorcall(callback, stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    } else if (h->item.link.user == TDL_ARGS_NONE) {
+        result = PyObject_CallNoArgs(callback);
+    } else {
+        result = PyObject_Vectorcall(callback, &PyTuple_GET_ITEM(arg, 0), (size_t)PyTuple_GET_SIZE(arg), NULL);
+    }
+    Py_XDECREF(arg);
+    Py_DECREF(callback);
+    int code = PyContext_Exit(context);
+    Py_DECREF(context);
+    if (result == NULL) {
+        return -1;
+    }
+    Py_DECREF(result);
+    return code;
+}
+
+void tdl__handle_run(struct tdl_item *item) {
+    TdlHandle *h = tdl__handle_of(item);
+    TdlLoop *loop = h->loop;
+    h->item.link.flags &= (uint8_t)~TDL_HANDLE_SCHEDULED;
+    if (loop->closed || (h->item.link.flags & TDL_HANDLE_CANCELLED) != 0) {
+        Py_DECREF(h);
+        return;
+    }
+    if (loop->debug) {
+        PyObject *result = PyObject_CallMethodOneArg((PyObject *)loop, loop->state->str__run_debug, (PyObject *)h);
+        if (result == NULL) {
+            tdl_sched_interrupt(&loop->sched);
+        }
+        Py_XDECREF(result);
+    } else if (handle_call(h) < 0) {
+        tdl__callback_failed(loop, h);
+    }
+    Py_DECREF(h);
+}
+
+bool tdl__handle_cancel(TdlHandle *h) {
+    if (h->item.link.flags & TDL_HANDLE_CANCELLED) {
+        return false;
+    }
+    h->item.link.flags |= TDL_HANDLE_CANCELLED;
+    PyObject *callback = h->callback;
+    PyObject *arg = h->arg;
+    h->callback = NULL;
+    h->arg = NULL;
+    h->item.link.user = TDL_ARGS_NONE;
+    bool disarmed = false;
+    if (handle_is_timer(h)) {
+        h->item.link.flags &= (uint8_t)~TDL_HANDLE_SCHEDULED;
+        disarmed = tdl_timer_disarm(&h->loop->sched, &((TdlTimerHandle *)h)->timer);
+    }
+    Py_XDECREF(callback);
+    Py_XDECREF(arg);
+    return disarmed;
+}
+
+/* The handle's [traceback, repr] in debug mode, made when missing; borrowed. */
+static PyObject *debug_entry(TdlHandle *h, bool make) {
+    TdlLoop *loop = h->loop;
+    if (!make && (h->item.link.flags & TDL_HANDLE_DEBUG) == 0) {
+        return NULL;
+    }
+    if (loop->debug_info == NULL) {
+        loop->debug_info = PyDict_New();
+        if (loop->debug_info == NULL) {
+            return NULL;
+        }
+    }
+    PyObject *key = debug_key(h);
+    if (key == NULL) {
+        return NULL;
+    }
+    PyObject *entry = PyDict_GetItemWithError(loop->debug_info, key);
+    if (entry == NULL && make && !PyErr_Occurred()) {
+        PyObject *fresh = Py_BuildValue("[OO]", Py_None, Py_None);
+        if (fresh != NULL && PyDict_SetItem(loop->debug_info, key, fresh) == 0) {
+            entry = fresh;
+            h->item.link.flags |= TDL_HANDLE_DEBUG;
+        }
+        Py_XDECREF(fresh);
+    }
+    Py_DECREF(key);
+    return entry;
+}
+
+int tdl__handle_remember(TdlHandle *h) {
+    PyObject *stack = PyObject_CallMethodNoArgs(h->loop->state->support, h->loop->state->str__source_stack);
+    if (stack == NULL) {
+        return -1;
+    }
+    PyObject *entry = debug_entry(h, true);
+    if (entry == NULL) {
+        Py_DECREF(stack);
+        return -1;
+    }
+    return PyList_SetItem(entry, 0, stack);
+}
+
+static PyObject *debug_get(TdlHandle *h, Py_ssize_t index) {
+    PyObject *entry = debug_entry(h, false);
+    if (entry == NULL) {
+        if (PyErr_Occurred()) {
+            return NULL;
+        }
+        Py_RETURN_NONE;
+    }
+    return Py_NewRef(PyList_GET_ITEM(entry, index));
+}
+
+static PyObject *handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    TdlHandle *h = TDL_HANDLE(self);
+    if (h->loop->debug && !tdl__handle_cancelled(h)) {
+        h->item.link.flags |= TDL_HANDLE_CANCELLED; /* asyncio's text says "cancelled" and keeps the callback */
+        PyObject *text = PyObject_Repr(self);
+        h->item.link.flags &= (uint8_t)~TDL_HANDLE_CANCELLED;
+        PyObject *entry = text != NULL ? debug_entry(h, true) : NULL;
+        if (entry == NULL) {
+            Py_XDECREF(text);
+            return NULL;
+        }
+        PyList_SetItem(entry, 1, text);
+    }
+    if (tdl__handle_cancel(h)) {
+        Py_DECREF(h); /* the heap's reference; the caller holds another */
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *handle_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    return PyBool_FromLong(tdl__handle_cancelled(TDL_HANDLE(self)));
+}
+
+static PyObject *handle_get_context(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    return Py_NewRef(TDL_HANDLE(self)->context);
+}
+
+static PyObject *handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    TdlHandle *h = TDL_HANDLE(self);
+    if (h->callback == NULL) {
+        PyErr_SetString(PyExc_TypeError, "'NoneType' object is not callable");
+        tdl__callback_failed(h->loop, h);
+    } else if (handle_call(h) < 0) {
+        tdl__callback_failed(h->loop, h);
+    }
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *handle_when(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    return PyFloat_FromDouble(((TdlTimerHandle *)self)->when);
+}
+
+static PyObject *handle_repr(PyObject *self) {
+    struct tdl_module_state *st = TDL_HANDLE(self)->loop->state;
+    return PyObject_CallMethod(st->support, "handle_repr", "O", self);
+}
+
+static PyObject *get_callback(PyObject *self, void *Py_UNUSED(closure)) {
+    PyObject *callback = TDL_HANDLE(self)->callback;
+    return Py_NewRef(callback != NULL ? callback : Py_None);
+}
+
+static PyObject *get_args(PyObject *self, void *Py_UNUSED(closure)) {
+    TdlHandle *h = TDL_HANDLE(self);
+    if (h->callback == NULL) {
+        Py_RETURN_NONE;
+    }
+    if (h->item.link.user == TDL_ARGS_NONE) {
+        return PyTuple_New(0);
+    }
+    return h->item.link.user == TDL_ARGS_ONE ? PyTuple_Pack(1, h->arg) : Py_NewRef(h->arg);
+}
+
+static PyObject *get_cancelled(PyObject *self, void *Py_UNUSED(closure)) {
+    return PyBool_FromLong(tdl__handle_cancelled(TDL_HANDLE(self)));
+}
+
+static PyObject *get_loop(PyObject *self, void *Py_UNUSED(closure)) {
+    return Py_NewRef((PyObject *)TDL_HANDLE(self)->loop);
+}
+
+static PyObject *get_context(PyObject *self, void *Py_UNUSED(closure)) {
+    return Py_NewRef(TDL_HANDLE(self)->context);
+}
+
+static PyObject *get_source_traceback(PyObject *self, void *Py_UNUSED(closure)) {
+    return debug_get(TDL_HANDLE(self), 0);
+}
+
+static PyObject *get_repr(PyObject *self, void *Py_UNUSED(closure)) {
+    return debug_get(TDL_HANDLE(self), 1);
+}
+
+static PyObject *get_scheduled(PyObject *self, void *Py_UNUSED(closure)) {
+    return PyBool_FromLong((TDL_HANDLE(self)->item.link.flags & TDL_HANDLE_SCHEDULED) != 0);
+}
+
+static PyObject *get_when(PyObject *self, void *Py_UNUSED(closure)) {
+    return handle_when(self, NULL);
+}
+
+/* isinstance(handle, asyncio.Handle) holds through __class__: deriving from the Python class would double the size. */
+static PyObject *get_class(PyObject *self, void *Py_UNUSED(closure)) {
+    struct tdl_module_state *st = tdl__state_of_type(Py_TYPE(self));
+    return Py_NewRef(handle_is_timer(TDL_HANDLE(self)) ? st->asyncio_timer_handle : st->asyncio_handle);
+}
+
+static bool same_args(TdlHandle *a, TdlHandle *b, int *error) {
+    PyObject *left = get_args((PyObject *)a, NULL);
+    PyObject *right = get_args((PyObject *)b, NULL);
+    int same = left != NULL && right != NULL ? PyObject_RichCompareBool(left, right, Py_EQ) : -1;
+    Py_XDECREF(left);
+    Py_XDECREF(right);
+    *error = same < 0;
+    return same == 1;
+}
+
+static PyObject *timer_richcompare(PyObject *self, PyObject *other, int op) {
+    if (Py_TYPE(other) != Py_TYPE(self)) {
+        Py_RETURN_NOTIMPLEMENTED;
+    }
+    double a = ((TdlTimerHandle *)self)->when;
+    double b = ((TdlTimerHandle *)other)->when;
+    if (op == Py_LT) {
+        return PyBool_FromLong(a < b);
+    }
+    if (op == Py_GT) {
+        return PyBool_FromLong(a > b);
+    }
+    TdlHandle *x = TDL_HANDLE(self);
+    TdlHandle *y = TDL_HANDLE(other);
+    int error = 0;
+    bool equal = self == other;
+    if (!equal && a == b && tdl__handle_cancelled(x) == tdl__handle_cancelled(y)) {
+        PyObject *cx = x->callback != NULL ? x->callback : Py_None;
+        PyObject *cy = y->callback != NULL ? y->callback : Py_None;
+        int same = PyObject_RichCompareBool(cx, cy, Py_EQ);
+        error = same < 0;
+        equal = same == 1 && same_args(x, y, &error);
+    }
+    if (error) {
+        return NULL;
+    }
+    switch (op) {
+    case Py_EQ:
+        return PyBool_FromLong(equal);
+    case Py_NE:
+        return PyBool_FromLong(!equal);
+    case Py_LE:
+        return PyBool_FromLong(a < b || equal);
+    default:
+        return PyBool_FromLong(a > b || equal);
+    }
+}
+
+static Py_hash_t timer_hash(PyObject *self) {
+    PyObject *when = handle_when(self, NULL);
+    Py_hash_t hash = when != NULL ? PyObject_Hash(when) : -1;
+    Py_XDECREF(when);
+    return hash;
+}
+
+static PyMethodDef handle_methods[] = {
+    {"cancel", handle_cancel, METH_NOARGS, PyDoc_STR("cancel($self, /)\n--\n\nKeep the callback from being called.")},
+    {"cancelled", handle_cancelled, METH_NOARGS,
+     PyDoc_STR("cancelled($self, /)\n--\n\nReturn True if the callback was cancelled.")},
+    {"get_context", handle_get_context, METH_NOARGS,
+     PyDoc_STR("get_context($self, /)\n--\n\nReturn the contextvars.Context that the callback runs in.")},
+    {"_run", handle_run_method, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMethodDef timer_handle_methods[] = {
+    {"cancel", handle_cancel, METH_NOARGS, PyDoc_STR("cancel($self, /)\n--\n\nKeep the callback from being called.")},
+    {"cancelled", handle_cancelled, METH_NOARGS,
+     PyDoc_STR("cancelled($self, /)\n--\n\nReturn True if the callback was cancelled.")},
+    {"get_context", handle_get_context, METH_NOARGS,
+     PyDoc_STR("get_context($self, /)\n--\n\nReturn the contextvars.Context that the callback runs in.")},
+    {"when", handle_when, METH_NOARGS,
+     PyDoc_STR("when($self, /)\n--\n\nReturn the time of the call, in seconds on loop.time()'s clock.")},
+    {"_run", handle_run_method, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef handle_getset[] = {
+    {"_callback", get_callback, NULL, NULL, NULL},
+    {"_args", get_args, NULL, NULL, NULL},
+    {"_cancelled", get_cancelled, NULL, NULL, NULL},
+    {"_loop", get_loop, NULL, NULL, NULL},
+    {"_context", get_context, NULL, NULL, NULL},
+    {"_source_traceback", get_source_traceback, NULL, NULL, NULL},
+    {"_repr", get_repr, NULL, NULL, NULL},
+    {"__class__", get_class, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyGetSetDef timer_handle_getset[] = {
+    {"_callback", get_callback, NULL, NULL, NULL},
+    {"_args", get_args, NULL, NULL, NULL},
+    {"_cancelled", get_cancelled, NULL, NULL, NULL},
+    {"_loop", get_loop, NULL, NULL, NULL},
+    {"_context", get_context, NULL, NULL, NULL},
+    {"_source_traceback", get_source_traceback, NULL, NULL, NULL},
+    {"_repr", get_repr, NULL, NULL, NULL},
+    {"_scheduled", get_scheduled, NULL, NULL, NULL},
+    {"_when", get_when, NULL, NULL, NULL},
+    {"__class__", get_class, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef handle_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(TdlHandle, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot handle_slots[] = {
+    {Py_tp_doc, TDL_DOC("A callback that the loop will call, as asyncio.Handle.")},
+    {Py_tp_dealloc, handle_dealloc},
+    {Py_tp_traverse, handle_traverse},
+    {Py_tp_clear, handle_clear},
+    {Py_tp_repr, handle_repr},
+    {Py_tp_methods, handle_methods},
+    {Py_tp_getset, handle_getset},
+    {Py_tp_members, handle_members},
+    {0, NULL},
+};
+
+static PyType_Slot timer_handle_slots[] = {
+    {Py_tp_doc, TDL_DOC("A callback that the loop will call at a given time, as asyncio.TimerHandle.")},
+    {Py_tp_dealloc, handle_dealloc},
+    {Py_tp_traverse, handle_traverse},
+    {Py_tp_clear, handle_clear},
+    {Py_tp_repr, handle_repr},
+    {Py_tp_richcompare, timer_richcompare},
+    {Py_tp_hash, timer_hash},
+    {Py_tp_methods, timer_handle_methods},
+    {Py_tp_getset, timer_handle_getset},
+    {Py_tp_members, handle_members},
+    {0, NULL},
+};
+
+static PyType_Spec handle_spec = {
+    .name = "treadle.Handle",
+    .basicsize = sizeof(TdlHandle),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = handle_slots,
+};
+
+static PyType_Spec timer_handle_spec = {
+    .name = "treadle.TimerHandle",
+    .basicsize = sizeof(TdlTimerHandle),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = timer_handle_slots,
+};
+
+int tdl__handle_types(PyObject *module) {
+    struct tdl_module_state *st = tdl__state_of_module(module);
+    st->handle_type = tdl__add_type(module, &handle_spec, NULL);
+    st->timer_handle_type = tdl__add_type(module, &timer_handle_spec, NULL);
+    return st->handle_type != NULL && st->timer_handle_type != NULL ? 0 : -1;
+}

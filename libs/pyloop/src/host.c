@@ -1,0 +1,130 @@
+/* The loop's side of a turn: clock, remote items, and the poll through libuv behind the gate.
+ * What libuv's callbacks do is collected without the GIL and dispatched in one place once the GIL is back. */
+#include "pyloop.h"
+
+#include <time.h>
+
+uint64_t tdl__clock_ns(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return TDL_CLOCK_BIAS + (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
+}
+
+static TdlLoop *loop_of(struct tdl_host *host) {
+    return TDL_CONTAINER_OF(host, TdlLoop, host);
+}
+
+static uint64_t host_now_ns(struct tdl_host *Py_UNUSED(host)) {
+    return tdl__clock_ns();
+}
+
+static struct tdl_link *host_take(struct tdl_host *host) {
+    return tdl_inbox_take(&loop_of(host)->inbox);
+}
+
+static void host_before_poll(struct tdl_host *host) {
+    TdlLoop *loop = loop_of(host);
+    if (tdl__uv_check_fork(loop) < 0) {
+        PyErr_WriteUnraisable((PyObject *)loop);
+    }
+    if (loop->dirty != NULL) {
+        tdl__poller_apply(loop);
+    }
+}
+
+void tdl__loop_wake(TdlLoop *loop) {
+    if (loop->parked) {
+        tdl_wake_notify(&loop->wake); /* MO-1: the GIL orders the push and the park */
+    }
+}
+
+/* Whether anybody else may want the GIL. Released every turn or, while no other thread state exists, never: a
+ * waiter that loses a rare release restarts its 5 ms timer and starves. */
+static bool others_alive(void) {
+    PyThreadState *mine = PyThreadState_Get();
+    PyInterpreterState *interp = PyThreadState_GetInterpreter(mine);
+    PyThreadState *head = PyInterpreterState_ThreadHead(interp);
+    if (head != mine || PyThreadState_Next(head) != NULL) {
+        return true;
+    }
+    return PyInterpreterState_Head() != interp || PyInterpreterState_Next(interp) != NULL;
+}
+
+static void on_timer(uv_timer_t *Py_UNUSED(timer)) {
+}
+
+/* Bound libuv's wait; its clock has milliseconds, so round up and let the scheduler look again. */
+static void timer_set(TdlLoop *loop, uint64_t timeout_ns) {
+    const uint64_t longest_ms = 24U * 3600U * 1000U;
+    uint64_t ms = timeout_ns / 1000000U + (timeout_ns % 1000000U != 0);
+    uv_update_time(&loop->uv->uv);
+    uv_timer_start(&loop->uv->timer, on_timer, ms < longest_ms ? ms : longest_ms, 0);
+    loop->uv->timer_active = true;
+}
+
+/* Sleep in libuv until an event, a wake or the timeout. */
+static void park(TdlLoop *loop, uint64_t timeout_ns) {
+    tdl__gate_disarm(&loop->gate);
+    tdl_wake_park_begin(&loop->wake); /* MO-1 */
+    bool posted = !tdl_inbox_is_empty(&loop->inbox);
+    if (!posted && timeout_ns != UINT64_MAX) {
+        timer_set(loop, timeout_ns);
+    }
+    loop->parked = true;
+    loop->in_uv = true;
+    PyThreadState *save = PyEval_SaveThread();
+    uv_run(&loop->uv->uv, posted ? UV_RUN_NOWAIT : UV_RUN_ONCE);
+    PyEval_RestoreThread(save);
+    loop->parked = false;
+    loop->in_uv = false;
+    (void)tdl_wake_park_end(&loop->wake);
+    if (loop->uv->timer_active) {
+        uv_timer_stop(&loop->uv->timer);
+        loop->uv->timer_active = false;
+    }
+}
+
+static void poll_now(TdlLoop *loop) {
+    if (others_alive()) {
+        loop->in_uv = true;
+        PyThreadState *save = PyEval_SaveThread();
+        uv_run(&loop->uv->uv, UV_RUN_NOWAIT);
+        PyEval_RestoreThread(save);
+        loop->in_uv = false;
+    } else {
+        uv_run(&loop->uv->uv, UV_RUN_NOWAIT);
+    }
+}
+
+static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_queue *io) {
+    TdlLoop *loop = loop_of(host);
+    loop->turns++;
+    if (timeout_ns == 0) {
+        if (!loop->uv_busy && !loop->uv_dirty && tdl__gate_quiet(&loop->gate, uv_backend_fd(&loop->uv->uv))) {
+            loop->skips++;
+            if (others_alive()) {
+                PyEval_RestoreThread(PyEval_SaveThread());
+            }
+            return;
+        }
+        loop->uv_dirty = false;
+        poll_now(loop);
+    } else {
+        loop->uv_dirty = false;
+        park(loop, timeout_ns);
+    }
+    loop->polls++;
+    loop->uv_busy = loop->fired != NULL || loop->wake_seen || loop->signal_seen;
+    tdl__gate_polled(&loop->gate, loop->uv_busy);
+    loop->wake_seen = false;
+    tdl__poller_dispatch(loop, io);
+}
+
+void tdl__host_init(TdlLoop *loop) {
+    loop->host = (struct tdl_host){
+        .now_ns = host_now_ns,
+        .take = host_take,
+        .before_poll = host_before_poll,
+        .poll = host_poll,
+    };
+}

@@ -1,0 +1,355 @@
+/* The type treadle._treadle.LoopBase: the loop's state, and what asyncio asks of it per callback. */
+#include "pyloop.h"
+
+#include "treadle/alloc.h"
+
+int tdl__check_closed(TdlLoop *loop) {
+    if (loop->closed) {
+        PyErr_SetString(PyExc_RuntimeError, "Event loop is closed");
+        return -1;
+    }
+    return 0;
+}
+
+bool tdl__is_exit_exception(void) {
+    return PyErr_ExceptionMatches(PyExc_SystemExit) || PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+}
+
+/* Report what a callback raised; what ends the run stays raised, and the rest of the turn waits. */
+void tdl__callback_failed(TdlLoop *loop, TdlHandle *h) {
+    if (!tdl__is_exit_exception()) {
+        PyObject *exc = PyErr_GetRaisedException();
+        PyObject *result =
+            PyObject_CallMethodObjArgs(loop->state->support, loop->state->str__callback_failed, (PyObject *)h, exc, NULL);
+        Py_DECREF(exc);
+        Py_XDECREF(result);
+        if (result != NULL) {
+            return;
+        }
+    }
+    tdl_sched_interrupt(&loop->sched);
+}
+
+static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs)) {
+    TdlLoop *loop = (TdlLoop *)type->tp_alloc(type, 0);
+    if (loop == NULL) {
+        return NULL;
+    }
+    PyObject *module = PyType_GetModuleByDef(type, &tdl__module_def);
+    if (module == NULL) {
+        Py_DECREF(loop);
+        return NULL;
+    }
+    loop->state = tdl__state_of_module(module);
+    loop->signal_rfd = -1;
+    loop->signal_wfd = -1;
+    loop->closed = true; /* until everything is open */
+    loop->thread_id = Py_NewRef(Py_None);
+    loop->task_factory = Py_NewRef(Py_None);
+    loop->fired_tail = &loop->fired;
+    tdl_sched_init(&loop->sched);
+    tdl__gate_init(&loop->gate, false);
+    tdl__host_init(loop);
+    int code = tdl_wake_open(&loop->wake, NULL);
+    if (code < 0) {
+        loop->wake.fd = -1;
+        tdl__raise_uv(code);
+        Py_DECREF(loop);
+        return NULL;
+    }
+    tdl_inbox_init(&loop->inbox, &loop->wake, tdl_sched_mark_source(&loop->sched));
+    if (tdl__uv_open(loop) < 0) {
+        Py_DECREF(loop);
+        return NULL;
+    }
+    loop->closed = false;
+    return (PyObject *)loop;
+}
+
+static void drop_item(struct tdl_item *item) {
+    item->run(item); /* each item only lets go of its reference once the loop is closed */
+}
+
+/* Close what C holds: the queues, the watches, libuv, the wake. */
+static void loop_close_native(TdlLoop *loop) {
+    loop->closed = true;
+    if (loop->uv == NULL) {
+        return;
+    }
+    tdl_sched_drain(&loop->sched, drop_item);
+    tdl__uv_close(loop);
+    tdl_sched_drain(&loop->sched, drop_item);
+    (void)tdl_inbox_close(&loop->inbox);
+    tdl_wake_close(&loop->wake);
+    PyMem_Free(loop->read_buffer);
+    loop->read_buffer = NULL;
+}
+
+PyObject *tdl__item_owner(struct tdl_item *item) {
+    if (item->run == tdl__handle_run) {
+        return (PyObject *)tdl__handle_of(item);
+    }
+    PyObject *owner = tdl__stream_item_owner(item);
+    return owner != NULL ? owner : tdl__acceptor_owner(item);
+}
+
+/* The queues own a reference for each item; the collector must see it. */
+struct tdl_visit {
+    visitproc visit;
+    void *arg;
+    int code;
+};
+
+static void visit_item(struct tdl_item *item, void *arg) {
+    struct tdl_visit *v = arg;
+    PyObject *owner = tdl__item_owner(item);
+    if (v->code == 0 && owner != NULL) {
+        v->code = v->visit(owner, v->arg);
+    }
+}
+
+static int loop_traverse(PyObject *self, visitproc visit, void *arg) {
+    TdlLoop *loop = TDL_LOOP(self);
+    struct tdl_visit v = {visit, arg, 0};
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(loop->thread_id);
+    Py_VISIT(loop->task_factory);
+    Py_VISIT(loop->transports);
+    Py_VISIT(loop->debug_info);
+    tdl_sched_visit(&loop->sched, visit_item, &v);
+    return v.code != 0 ? v.code : tdl__poller_traverse(loop, visit, arg);
+}
+
+static int loop_clear(PyObject *self) {
+    TdlLoop *loop = TDL_LOOP(self);
+    Py_CLEAR(loop->task_factory);
+    Py_CLEAR(loop->transports);
+    Py_CLEAR(loop->debug_info);
+    return 0;
+}
+
+static void loop_dealloc(PyObject *self) {
+    TdlLoop *loop = TDL_LOOP(self);
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    if (loop->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(self);
+    }
+    loop_close_native(loop);
+    (void)loop_clear(self);
+    Py_CLEAR(loop->thread_id);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *loop_run(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    return tdl__loop_run(TDL_LOOP(self));
+}
+
+static PyObject *loop_stop(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    tdl_sched_stop(&TDL_LOOP(self)->sched);
+    Py_RETURN_NONE;
+}
+
+static PyObject *loop_close_method(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    loop_close_native(TDL_LOOP(self));
+    Py_RETURN_NONE;
+}
+
+static PyObject *loop_is_running(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    return PyBool_FromLong(TDL_LOOP(self)->thread_id != Py_None);
+}
+
+static PyObject *loop_is_closed(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    return PyBool_FromLong(TDL_LOOP(self)->closed);
+}
+
+static PyObject *loop_get_debug(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    return PyBool_FromLong(TDL_LOOP(self)->debug);
+}
+
+static PyObject *loop_wake(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    tdl__loop_wake(TDL_LOOP(self));
+    Py_RETURN_NONE;
+}
+
+static PyObject *loop_create_future(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    struct tdl_module_state *st = TDL_LOOP(self)->state;
+    PyObject *stack[1] = {self};
+    return PyObject_Vectorcall(st->future_type, stack, 0, st->loop_kwname);
+}
+
+/* create_task(coro, *, name=None, context=None); any other shape is asyncio's own to answer. */
+static PyObject *loop_create_task(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+    TdlLoop *loop = TDL_LOOP(self);
+    struct tdl_module_state *st = loop->state;
+    PyObject *name = Py_None;
+    PyObject *context = Py_None;
+    bool plain = nargs == 1 && loop->task_factory == Py_None && !loop->closed;
+    for (Py_ssize_t i = 0; plain && kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
+        PyObject *key = PyTuple_GET_ITEM(kwnames, i);
+        if (key == st->str_name) {
+            name = args[nargs + i];
+        } else if (key == st->str_context) {
+            context = args[nargs + i];
+        } else {
+            plain = false;
+        }
+    }
+    if (plain) {
+        PyObject *stack[5] = {NULL, args[0], self, name, context};
+        return PyObject_Vectorcall(st->task_type, stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, st->task_kwnames);
+    }
+    PyObject *slow = PyObject_GetAttr(self, st->str__create_task_slow);
+    PyObject *task = slow != NULL ? PyObject_Vectorcall(slow, args, (size_t)nargs, kwnames) : NULL;
+    Py_XDECREF(slow);
+    return task;
+}
+
+static PyObject *loop_signal_fds(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    TdlLoop *loop = TDL_LOOP(self);
+    if (tdl__check_closed(loop) < 0 || tdl__uv_check_fork(loop) < 0 || tdl__uv_signal_open(loop) < 0) {
+        return NULL;
+    }
+    return Py_BuildValue("(ii)", loop->signal_rfd, loop->signal_wfd);
+}
+
+static PyObject *loop_gate_off(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    TdlLoop *loop = TDL_LOOP(self);
+    tdl__gate_close(&loop->gate);
+    tdl__gate_init(&loop->gate, true);
+    Py_RETURN_NONE;
+}
+
+static PyObject *loop_native_info(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    TdlLoop *loop = TDL_LOOP(self);
+    return Py_BuildValue("{s:s,s:i,s:K,s:K,s:K}", "gate", tdl__gate_name(&loop->gate), "gate_errno", loop->gate.error,
+                         "turns", (unsigned long long)loop->turns, "polls", (unsigned long long)loop->polls, "skipped",
+                         (unsigned long long)loop->skips);
+}
+
+static PyObject *get_closed(PyObject *self, void *Py_UNUSED(closure)) {
+    return PyBool_FromLong(TDL_LOOP(self)->closed);
+}
+
+/* BaseEventLoop.__init__ sets False; closing goes through close() alone. */
+static int set_closed(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(value), void *Py_UNUSED(closure)) {
+    return 0;
+}
+
+static PyObject *get_debug(PyObject *self, void *Py_UNUSED(closure)) {
+    return PyBool_FromLong(TDL_LOOP(self)->debug);
+}
+
+static int set_bool(PyObject *value, bool *out) {
+    int truth = value != NULL ? PyObject_IsTrue(value) : 0;
+    if (truth < 0) {
+        return -1;
+    }
+    *out = truth > 0;
+    return 0;
+}
+
+static int set_debug(PyObject *self, PyObject *value, void *Py_UNUSED(closure)) {
+    return set_bool(value, &TDL_LOOP(self)->debug);
+}
+
+static PyObject *get_stopping(PyObject *self, void *Py_UNUSED(closure)) {
+    return PyBool_FromLong(tdl_sched_stopping(&TDL_LOOP(self)->sched));
+}
+
+static int set_stopping(PyObject *self, PyObject *value, void *Py_UNUSED(closure)) {
+    bool stopping = false;
+    if (set_bool(value, &stopping) < 0) {
+        return -1;
+    }
+    if (stopping) {
+        tdl_sched_stop(&TDL_LOOP(self)->sched);
+    } else {
+        tdl_sched_clear_stop(&TDL_LOOP(self)->sched);
+    }
+    return 0;
+}
+
+static PyGetSetDef loop_getset[] = {
+    {"_closed", get_closed, set_closed, NULL, NULL},
+    {"_debug", get_debug, set_debug, NULL, NULL},
+    {"_stopping", get_stopping, set_stopping, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef loop_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(TdlLoop, weakrefs), READONLY, NULL},
+    {"_thread_id", T_OBJECT, offsetof(TdlLoop, thread_id), 0, NULL},
+    {"_task_factory", T_OBJECT, offsetof(TdlLoop, task_factory), 0, NULL},
+    {"_transports", T_OBJECT, offsetof(TdlLoop, transports), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyMethodDef loop_own_methods[] = {
+    {"_run", loop_run, METH_NOARGS, NULL},
+    {"stop", loop_stop, METH_NOARGS,
+     PyDoc_STR("stop($self, /)\n--\n\nLet run_forever return after the turn that asked.")},
+    {"_close_native", loop_close_method, METH_NOARGS, NULL},
+    {"is_running", loop_is_running, METH_NOARGS,
+     PyDoc_STR("is_running($self, /)\n--\n\nReturn True while the loop runs.")},
+    {"is_closed", loop_is_closed, METH_NOARGS,
+     PyDoc_STR("is_closed($self, /)\n--\n\nReturn True if the loop was closed.")},
+    {"get_debug", loop_get_debug, METH_NOARGS,
+     PyDoc_STR("get_debug($self, /)\n--\n\nReturn True in debug mode.")},
+    {"_write_to_self", loop_wake, METH_NOARGS, NULL},
+    {"create_future", loop_create_future, METH_NOARGS,
+     PyDoc_STR("create_future($self, /)\n--\n\nReturn an asyncio.Future of this loop.")},
+    {"create_task", (PyCFunction)(void (*)(void))loop_create_task, METH_FASTCALL | METH_KEYWORDS,
+     PyDoc_STR("create_task($self, coro, /, **kwargs)\n--\n\nSchedule a coroutine; return its task.")},
+    {"_signal_fds", loop_signal_fds, METH_NOARGS, NULL},
+    {"_gate_off", loop_gate_off, METH_NOARGS, NULL},
+    {"_native_info", loop_native_info, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+/* Add a file's methods to the type; each concern keeps its own table. */
+int tdl__add_methods(PyTypeObject *type, PyMethodDef *table) {
+    for (PyMethodDef *def = table; def->ml_name != NULL; def++) {
+        PyObject *descr = PyDescr_NewMethod(type, def);
+        int code = descr != NULL ? PyDict_SetItemString(type->tp_dict, def->ml_name, descr) : -1;
+        Py_XDECREF(descr);
+        if (code < 0) {
+            return -1;
+        }
+    }
+    PyType_Modified(type);
+    return 0;
+}
+
+static PyType_Slot loop_slots[] = {
+    {Py_tp_doc, TDL_DOC("The C part of treadle.Loop.")},
+    {Py_tp_new, loop_new},
+    {Py_tp_dealloc, loop_dealloc},
+    {Py_tp_traverse, loop_traverse},
+    {Py_tp_clear, loop_clear},
+    {Py_tp_methods, loop_own_methods},
+    {Py_tp_getset, loop_getset},
+    {Py_tp_members, loop_members},
+    {0, NULL},
+};
+
+static PyType_Spec loop_spec = {
+    .name = "treadle._treadle.LoopBase",
+    .basicsize = sizeof(TdlLoop),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+    .slots = loop_slots,
+};
+
+int tdl__loop_type(PyObject *module) {
+    struct tdl_module_state *st = tdl__state_of_module(module);
+    st->loop_type = tdl__add_type(module, &loop_spec, NULL);
+    if (st->loop_type == NULL) {
+        return -1;
+    }
+    return tdl__add_methods(st->loop_type, tdl__soon_methods) < 0 || tdl__add_methods(st->loop_type, tdl__poller_methods) < 0 ||
+                   tdl__add_methods(st->loop_type, tdl__transport_loop_methods) < 0 ||
+                   tdl__add_methods(st->loop_type, tdl__server_loop_methods) < 0
+               ? -1
+               : 0;
+}

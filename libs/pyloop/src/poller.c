@@ -1,0 +1,408 @@
+/* Descriptors that libuv polls for us: one uv_poll_t each, found by number.
+ * A callback of libuv only notes what happened; items are queued by dispatch, under the GIL. Interest changes are
+ * noted too, and handed to libuv before the next poll, so that any thread may make them. */
+#include "pyloop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "treadle/alloc.h"
+
+static void on_closed(uv_handle_t *handle) {
+    tdl_free(TDL_CONTAINER_OF(handle, struct tdl_watch, poll));
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events) {
+    struct tdl_watch *w = TDL_CONTAINER_OF(poll, struct tdl_watch, poll);
+    TdlLoop *loop = w->loop;
+    if (status < 0) {
+        w->revents |= UV_READABLE | UV_WRITABLE; /* both sides see the kernel's own error */
+        w->armed = 0;                            /* libuv stopped polling it */
+    } else {
+        w->revents |= (uint8_t)events;
+    }
+    if (!w->fired) {
+        w->fired = true;
+        w->next_fired = NULL;
+        *loop->fired_tail = w;
+        loop->fired_tail = &w->next_fired;
+    }
+}
+
+struct tdl_watch *tdl__watch_get(TdlLoop *loop, int fd) {
+    return fd >= 0 && fd < loop->watches_len ? loop->watches[fd] : NULL;
+}
+
+static int table_reserve(TdlLoop *loop, int fd) {
+    if (fd < loop->watches_len) {
+        return 0;
+    }
+    int len = loop->watches_len > 0 ? loop->watches_len : 64;
+    while (len <= fd) {
+        len *= 2;
+    }
+    struct tdl_watch **watches = tdl_realloc(loop->watches, (size_t)len * sizeof *watches);
+    if (watches == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    memset(watches + loop->watches_len, 0, (size_t)(len - loop->watches_len) * sizeof *watches);
+    loop->watches = watches;
+    loop->watches_len = len;
+    return 0;
+}
+
+struct tdl_watch *tdl__watch_open(TdlLoop *loop, int fd) {
+    if (tdl__uv_check_fork(loop) < 0 || table_reserve(loop, fd) < 0) {
+        return NULL;
+    }
+    struct tdl_watch *w = tdl_calloc(1, sizeof *w);
+    if (w == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    int flags = fcntl(fd, F_GETFL);
+    int code = flags < 0 ? -errno : uv_poll_init(&loop->uv->uv, &w->poll, fd);
+    if (code < 0) {
+        tdl_free(w);
+        tdl__raise_uv(code);
+        return NULL;
+    }
+    if ((flags & O_NONBLOCK) == 0) {
+        (void)fcntl(fd, F_SETFL, flags); /* libuv made it non-blocking, which whoever shares it would notice */
+    }
+    w->loop = loop;
+    w->fd = fd;
+    loop->watches[fd] = w;
+    return w;
+}
+
+struct tdl_watch *tdl__watch_fresh(TdlLoop *loop, int fd) {
+    struct tdl_watch *stale = tdl__watch_get(loop, fd);
+    if (stale != NULL) {
+        tdl__watch_release(stale); /* whoever had the number before has closed it */
+    }
+    return tdl__watch_open(loop, fd);
+}
+
+static void mark_dirty(struct tdl_watch *w) {
+    TdlLoop *loop = w->loop;
+    if (!w->dirty) {
+        w->dirty = true;
+        w->next_dirty = loop->dirty;
+        loop->dirty = w;
+    }
+    tdl__loop_wake(loop);
+}
+
+static struct tdl_watch_side *side_of(struct tdl_watch *w, int event) {
+    return event == UV_READABLE ? &w->reader : &w->writer;
+}
+
+void tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObject *owner) {
+    struct tdl_watch_side *side = side_of(w, event);
+    PyObject *old = side->owner;
+    side->item = item;
+    side->owner = Py_NewRef(owner);
+    w->want |= (uint8_t)event;
+    if (w->want != w->armed) {
+        mark_dirty(w);
+    }
+    Py_XDECREF(old);
+}
+
+bool tdl__watch_unset(struct tdl_watch *w, int event) {
+    struct tdl_watch_side *side = side_of(w, event);
+    PyObject *old = side->owner;
+    if (old == NULL) {
+        return false;
+    }
+    side->item = NULL;
+    side->owner = NULL;
+    w->want &= (uint8_t)~event;
+    mark_dirty(w);
+    Py_DECREF(old);
+    return true;
+}
+
+void tdl__watch_release(struct tdl_watch *w) {
+    TdlLoop *loop = w->loop;
+    TDL_ASSERT(!w->closing);
+    PyObject *reader = w->reader.owner;
+    PyObject *writer = w->writer.owner;
+    w->reader = (struct tdl_watch_side){NULL, NULL};
+    w->writer = (struct tdl_watch_side){NULL, NULL};
+    w->want = 0;
+    w->transport = NULL;
+    w->closing = true;
+    loop->watches[w->fd] = NULL;
+    mark_dirty(w);
+    /* The descriptor may be closed as soon as this returns, so the kernel must forget it now. The loop's thread is in
+     * no uv_run while we hold the GIL, unless another thread asks: then apply does it. */
+    if (!loop->in_uv && w->armed != 0 && !tdl__uv_forked(loop)) {
+        uv_poll_stop(&w->poll);
+        w->armed = 0;
+    }
+    Py_XDECREF(reader);
+    Py_XDECREF(writer);
+}
+
+static void arm(struct tdl_watch *w) {
+    if (w->want == 0) {
+        uv_poll_stop(&w->poll);
+        w->armed = 0;
+    } else if (fcntl(w->fd, F_GETFD) >= 0) { /* libuv aborts on a descriptor that its user closed */
+        if (uv_poll_start(&w->poll, w->want, on_poll) == 0) {
+            w->armed = w->want;
+        }
+    }
+}
+
+void tdl__poller_apply(TdlLoop *loop) {
+    struct tdl_watch *w = loop->dirty;
+    loop->dirty = NULL;
+    while (w != NULL) {
+        struct tdl_watch *next = w->next_dirty;
+        w->dirty = false;
+        if (w->closing) {
+            uv_close((uv_handle_t *)&w->poll, on_closed);
+            loop->uv_dirty = true;
+        } else if (w->want != w->armed) {
+            arm(w);
+            loop->uv_dirty = true;
+        }
+        w = next;
+    }
+}
+
+static void queue_side(struct tdl_watch *w, int event, struct tdl_queue *io) {
+    struct tdl_watch_side *side = side_of(w, event);
+    if (side->item == NULL) {
+        return;
+    }
+    if (side->item->run == tdl__handle_run && tdl__handle_cancelled(tdl__handle_of(side->item))) {
+        (void)tdl__watch_unset(w, event);
+        return;
+    }
+    if (side->item->link.state == TDL_ITEM_IDLE) {
+        Py_INCREF(side->owner); /* the queue's reference */
+        tdl_queue_push(io, &side->item->link);
+    }
+}
+
+void tdl__poller_dispatch(TdlLoop *loop, struct tdl_queue *io) {
+    struct tdl_watch *w = loop->fired;
+    loop->fired = NULL;
+    loop->fired_tail = &loop->fired;
+    while (w != NULL) {
+        struct tdl_watch *next = w->next_fired;
+        uint8_t revents = w->revents;
+        w->revents = 0;
+        w->fired = false;
+        if (!w->closing) {
+            if (revents & UV_READABLE) {
+                queue_side(w, UV_READABLE, io);
+            }
+            if (revents & UV_WRITABLE) {
+                queue_side(w, UV_WRITABLE, io);
+            }
+            if (w->want != w->armed) {
+                mark_dirty(w);
+            }
+        }
+        w = next;
+    }
+}
+
+void tdl__poller_close(TdlLoop *loop) {
+    for (int fd = 0; fd < loop->watches_len; fd++) {
+        if (loop->watches[fd] != NULL) {
+            tdl__watch_release(loop->watches[fd]);
+        }
+    }
+    tdl__poller_apply(loop);
+    tdl_free(loop->watches);
+    loop->watches = NULL;
+    loop->watches_len = 0;
+}
+
+int tdl__poller_traverse(TdlLoop *loop, visitproc visit, void *arg) {
+    for (int fd = 0; fd < loop->watches_len; fd++) {
+        if (loop->watches[fd] != NULL) {
+            Py_VISIT(loop->watches[fd]->reader.owner);
+            Py_VISIT(loop->watches[fd]->writer.owner);
+        }
+    }
+    return 0;
+}
+
+int tdl__fd_of(PyObject *fileobj) {
+    PyObject *number = PyLong_Check(fileobj) ? Py_NewRef(fileobj) : PyObject_CallMethod(fileobj, "fileno", NULL);
+    if (number == NULL || !PyLong_Check(number)) {
+        if (number == NULL && !PyErr_ExceptionMatches(PyExc_AttributeError) &&
+            !PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError)) {
+            return -1;
+        }
+        PyErr_Clear();
+        Py_XDECREF(number);
+        PyErr_Format(PyExc_ValueError, "Invalid file object: %R", fileobj);
+        return -1;
+    }
+    long fd = PyLong_AsLong(number);
+    Py_DECREF(number);
+    if (fd == -1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        fd = -1;
+    }
+    if (fd < 0 || fd > INT32_MAX) {
+        PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %ld", fd);
+        return -1;
+    }
+    return (int)fd;
+}
+
+/* The descriptor of a socket that may be closed: -1 then, and no exception. */
+int tdl__fd_of_open(PyObject *fileobj) {
+    int fd = tdl__fd_of(fileobj);
+    if (fd < 0) {
+        PyErr_Clear();
+    }
+    return fd;
+}
+
+static PyObject *watch_callback(TdlLoop *loop, PyObject *const *args, Py_ssize_t nargs, int event) {
+    if (tdl__check_closed(loop) < 0) {
+        return NULL;
+    }
+    if (nargs < 2) {
+        PyErr_SetString(PyExc_TypeError, "a file descriptor and a callback are required");
+        return NULL;
+    }
+    int fd = tdl__fd_of(args[0]);
+    if (fd < 0) {
+        return NULL;
+    }
+    struct tdl_watch *w = tdl__watch_get(loop, fd);
+    if (w != NULL && w->want == 0 && w->transport == NULL) {
+        tdl__watch_release(w); /* the number may mean another file by now */
+        w = NULL;
+    }
+    if (w == NULL && (w = tdl__watch_open(loop, fd)) == NULL) {
+        return NULL;
+    }
+    TdlHandle *h = tdl__handle_new(loop, args[1], args + 2, nargs - 2, NULL);
+    if (h == NULL) {
+        return NULL;
+    }
+    if (loop->debug && tdl__handle_remember(h) < 0) {
+        Py_DECREF(h);
+        return NULL;
+    }
+    h->item.link.flags |= TDL_HANDLE_READER;
+    struct tdl_watch_side *side = side_of(w, event);
+    if (side->item != NULL && side->item->run == tdl__handle_run) {
+        (void)tdl__handle_cancel(tdl__handle_of(side->item));
+        w->armed = 0; /* ask the kernel again: the number may have been closed and used anew */
+    }
+    tdl__watch_set(w, event, &h->item, (PyObject *)h);
+    return (PyObject *)h;
+}
+
+static PyObject *unwatch(TdlLoop *loop, PyObject *fileobj, int event) {
+    if (loop->closed) {
+        Py_RETURN_FALSE;
+    }
+    int fd = tdl__fd_of(fileobj);
+    if (fd < 0) {
+        return NULL;
+    }
+    struct tdl_watch *w = tdl__watch_get(loop, fd);
+    if (w == NULL) {
+        Py_RETURN_FALSE;
+    }
+    struct tdl_watch_side *side = side_of(w, event);
+    if (side->item != NULL && side->item->run == tdl__handle_run) {
+        (void)tdl__handle_cancel(tdl__handle_of(side->item));
+    }
+    bool had = tdl__watch_unset(w, event);
+    if (w->want == 0 && w->transport == NULL) {
+        tdl__watch_release(w);
+    }
+    return PyBool_FromLong(had);
+}
+
+static PyObject *loop_add_reader(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+    return watch_callback(TDL_LOOP(self), args, nargs, UV_READABLE);
+}
+
+static PyObject *loop_add_writer(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+    return watch_callback(TDL_LOOP(self), args, nargs, UV_WRITABLE);
+}
+
+static PyObject *loop_remove_reader(PyObject *self, PyObject *fileobj) {
+    return unwatch(TDL_LOOP(self), fileobj, UV_READABLE);
+}
+
+static PyObject *loop_remove_writer(PyObject *self, PyObject *fileobj) {
+    return unwatch(TDL_LOOP(self), fileobj, UV_WRITABLE);
+}
+
+static PyObject *loop_watched(PyObject *self, PyObject *fileobj) {
+    int fd = tdl__fd_of(fileobj);
+    if (fd < 0) {
+        return NULL;
+    }
+    const struct tdl_watch *w = tdl__watch_get(TDL_LOOP(self), fd);
+    return PyLong_FromLong(w != NULL ? w->want : 0);
+}
+
+static PyObject *used_by_transport(PyObject *fileobj, PyObject *transport) {
+    PyErr_Format(PyExc_RuntimeError, "File descriptor %R is used by transport %R", fileobj, transport);
+    return NULL;
+}
+
+static PyObject *loop_ensure_fd_no_transport(PyObject *self, PyObject *fileobj) {
+    TdlLoop *loop = TDL_LOOP(self);
+    int fd = tdl__fd_of(fileobj);
+    if (fd < 0) {
+        if (PyErr_Occurred() && PyLong_Check(fileobj)) {
+            PyErr_Clear(); /* a negative number is the registration's error to tell */
+            Py_RETURN_NONE;
+        }
+        return NULL;
+    }
+    const struct tdl_watch *w = tdl__watch_get(loop, fd);
+    PyObject *transport = w != NULL ? Py_XNewRef(w->transport) : NULL;
+    if (transport == NULL && loop->transports != NULL && PyObject_Size(loop->transports) > 0) {
+        transport = PyObject_CallMethod(loop->transports, "get", "i", fd);
+        if (transport == NULL) {
+            return NULL;
+        }
+    }
+    if (transport == NULL || transport == Py_None) {
+        Py_XDECREF(transport);
+        Py_RETURN_NONE;
+    }
+    PyObject *closing = PyObject_CallMethodNoArgs(transport, loop->state->str_is_closing);
+    int is_closing = closing != NULL ? PyObject_IsTrue(closing) : -1;
+    Py_XDECREF(closing);
+    PyObject *result = NULL;
+    if (is_closing > 0) {
+        result = Py_NewRef(Py_None);
+    } else if (is_closing == 0) {
+        result = used_by_transport(fileobj, transport);
+    }
+    Py_DECREF(transport);
+    return result;
+}
+
+PyMethodDef tdl__poller_methods[] = {
+    {"_add_reader", (PyCFunction)(void (*)(void))loop_add_reader, METH_FASTCALL, NULL},
+    {"_add_writer", (PyCFunction)(void (*)(void))loop_add_writer, METH_FASTCALL, NULL},
+    {"_remove_reader", loop_remove_reader, METH_O, NULL},
+    {"_remove_writer", loop_remove_writer, METH_O, NULL},
+    {"_watched", loop_watched, METH_O, NULL},
+    {"_ensure_fd_no_transport", loop_ensure_fd_no_transport, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};

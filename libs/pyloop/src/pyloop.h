@@ -1,0 +1,292 @@
+/* The objects that the files of pyloop share: module state, loop, handles, watches.
+ * Thread: everything here is guarded by the GIL, but for the fields marked "poll", which the loop's thread alone
+ * touches while it runs libuv without the GIL. */
+#ifndef TDL_PYLOOP_PYLOOP_H
+#define TDL_PYLOOP_PYLOOP_H
+
+#include "pycompat.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "treadle/assert.h"
+#include "treadle/inbox.h"
+#include "treadle/list.h"
+#include "treadle/sched.h"
+#include "treadle/timer.h"
+#include "treadle/turn.h"
+#include "treadle/wake.h"
+
+#include "gate.h"
+
+typedef struct tdl_loop TdlLoop;
+typedef struct tdl_handle TdlHandle;
+typedef struct tdl_timer_handle TdlTimerHandle;
+struct tdl_watch;
+
+/* Every name that a hot path looks up, interned once per module. */
+#define TDL_NAMES(XX)                                                                                                  \
+    XX(_abort_waiter)                                                                                                  \
+    XX(_accept_failed)                                                                                                 \
+    XX(_accept_failed_connection)                                                                                      \
+    XX(_attach)                                                                                                        \
+    XX(_callback_failed)                                                                                               \
+    XX(_check_callback)                                                                                                \
+    XX(_check_thread)                                                                                                  \
+    XX(_create_task_slow)                                                                                              \
+    XX(_detach)                                                                                                        \
+    XX(_log_conn_lost)                                                                                                 \
+    XX(_run_debug)                                                                                                     \
+    XX(_signal_bytes)                                                                                                  \
+    XX(_source_stack)                                                                                                  \
+    XX(_transport_debug)                                                                                               \
+    XX(_transport_extra)                                                                                               \
+    XX(_transport_fatal)                                                                                               \
+    XX(_transports)                                                                                                    \
+    XX(_wrap_transport_socket)                                                                                         \
+    XX(add_done_callback)                                                                                              \
+    XX(buffer_updated)                                                                                                 \
+    XX(call_exception_handler)                                                                                         \
+    XX(close)                                                                                                          \
+    XX(connection_lost)                                                                                                \
+    XX(connection_made)                                                                                                \
+    XX(context)                                                                                                        \
+    XX(data_received)                                                                                                  \
+    XX(datagram_received)                                                                                              \
+    XX(detach)                                                                                                         \
+    XX(done)                                                                                                           \
+    XX(eof_received)                                                                                                   \
+    XX(error_received)                                                                                                 \
+    XX(fileno)                                                                                                         \
+    XX(get)                                                                                                            \
+    XX(get_buffer)                                                                                                     \
+    XX(getpeername)                                                                                                    \
+    XX(getsockname)                                                                                                    \
+    XX(gettimeout)                                                                                                     \
+    XX(is_closing)                                                                                                     \
+    XX(loop)                                                                                                           \
+    XX(name)                                                                                                           \
+    XX(pause_writing)                                                                                                  \
+    XX(peername)                                                                                                       \
+    XX(remove_done_callback)                                                                                           \
+    XX(resume_writing)                                                                                                 \
+    XX(set_exception)                                                                                                  \
+    XX(set_result)                                                                                                     \
+    XX(socket)                                                                                                         \
+    XX(sockname)
+
+/* What the module owns; found from any of its types. */
+struct tdl_module_state {
+    PyTypeObject *loop_type;
+    PyTypeObject *handle_type;
+    PyTypeObject *timer_handle_type;
+    PyTypeObject *stream_type;
+    PyTypeObject *acceptor_type;
+    PyTypeObject *sockwait_type;
+    PyObject *asyncio_handle;
+    PyObject *asyncio_timer_handle;
+    PyObject *asyncio_transport;
+    PyObject *buffered_protocol;
+    PyObject *future_type;
+    PyObject *task_type;
+    PyObject *support; /* the module treadle._support: what runs once per failure or per connection */
+    PyObject *socket_type;
+    PyObject *loop_kwname;     /* ("loop",) */
+    PyObject *task_kwnames;    /* ("loop", "name", "context") */
+    PyObject *task_kwnames_nc; /* ("loop", "name") */
+    PyObject *empty_tuple;
+#define TDL_NAME_FIELD(name) PyObject *str_##name;
+    TDL_NAMES(TDL_NAME_FIELD)
+#undef TDL_NAME_FIELD
+    TdlHandle *handle_free; /* handles kept for reuse, linked by their loop field; each still owns its type */
+    unsigned handle_free_count;
+    TdlTimerHandle *timer_free;
+    unsigned timer_free_count;
+};
+
+/* How a handle keeps its arguments, in link.user. */
+enum tdl_args_kind {
+    TDL_ARGS_NONE,  /* no argument */
+    TDL_ARGS_ONE,   /* arg is the only argument */
+    TDL_ARGS_TUPLE, /* arg is a tuple of two or more */
+};
+
+/* Bits of a handle's link.flags. */
+enum {
+    TDL_HANDLE_CANCELLED = 1,
+    TDL_HANDLE_TIMER = 2,
+    TDL_HANDLE_DEBUG = 4,     /* the loop's debug table has an entry for this handle */
+    TDL_HANDLE_SCHEDULED = 8, /* a timer handle that has not fired */
+    TDL_HANDLE_READER = 16,   /* stays registered after it ran */
+};
+
+#define TDL_HANDLE_FIELDS                                                                                              \
+    PyObject_HEAD PyObject *callback;                                                                                  \
+    PyObject *arg;                                                                                                     \
+    PyObject *context;                                                                                                 \
+    TdlLoop *loop;                                                                                                     \
+    PyObject *weakrefs;
+
+/* A callback waiting for its turn. The queue that it stands in owns one reference. */
+struct tdl_handle {
+    TDL_HANDLE_FIELDS
+    struct tdl_item item;
+};
+
+/* A callback waiting for its time. The heap, then the queue, own one reference. */
+struct tdl_timer_handle {
+    TDL_HANDLE_FIELDS
+    struct tdl_timer timer;
+    double when;
+};
+
+/* Where an I/O event goes: the item that a readable or writable descriptor queues, and the object that holds it. */
+struct tdl_watch_side {
+    struct tdl_item *item;
+    PyObject *owner; /* a reference while registered; visited by the loop */
+};
+
+/* A descriptor that libuv polls. The block outlives its Python owners until libuv's close callback. */
+struct tdl_watch {
+    uv_poll_t poll;
+    TdlLoop *loop;
+    int fd;
+    uint8_t want;  /* UV_READABLE and UV_WRITABLE bits that have a side */
+    uint8_t armed; /* poll: what libuv has been asked for */
+    uint8_t revents; /* poll: what libuv reported since the last dispatch */
+    bool dirty;      /* stands in the loop's dirty list */
+    bool fired;      /* poll: stands in the loop's fired list */
+    bool closing;
+    struct tdl_watch *next_dirty;
+    struct tdl_watch *next_fired;
+    struct tdl_watch_side reader, writer;
+    PyObject *transport; /* borrowed: the transport that owns this descriptor, cleared when it lets go */
+};
+
+/* One loop's part of libuv: allocated apart, since libuv keeps pointers into it until every handle is closed. */
+struct tdl_uv {
+    uv_loop_t uv;
+    uv_poll_t *wake_poll;   /* each in a block of its own: a forked child opens a new one while the old closes */
+    uv_poll_t *signal_poll;
+    uv_timer_t timer;
+    bool timer_active;
+};
+
+/* The C part of treadle.Loop. */
+struct tdl_loop {
+    PyObject_HEAD PyObject *weakrefs;
+    struct tdl_module_state *state;
+    struct tdl_sched sched;
+    struct tdl_host host;
+    struct tdl_wake wake;
+    struct tdl_inbox inbox;
+    struct tdl_gate gate;
+    struct tdl_uv *uv;
+    struct tdl_watch **watches; /* by descriptor */
+    int watches_len;
+    struct tdl_watch *dirty; /* watches whose interest changed since the last poll */
+    struct tdl_watch *fired; /* poll: watches with revents */
+    struct tdl_watch **fired_tail;
+    struct tdl_queue flush; /* transports with writes to send before the poll */
+    PyObject *debug_info;   /* {handle address: [source traceback, repr]} in debug mode */
+    PyObject *thread_id;    /* int while running, else None */
+    PyObject *task_factory; /* None for asyncio.Task */
+    PyObject *transports;   /* {descriptor: transport} of the transports that are Python, by weak reference */
+    char *read_buffer; /* shared by all stream transports of this loop: they read one at a time */
+    uint32_t fork_seen;
+    int signal_rfd, signal_wfd;
+    bool uv_busy;    /* poll: the last uv_run handled something, so poll again */
+    bool uv_dirty;   /* libuv has interest changes or closing handles of ours to work on */
+    bool wake_seen;  /* poll: the wake's descriptor was readable */
+    bool signal_seen; /* poll: the signal descriptor was readable */
+    bool parked;     /* the loop's thread sleeps in libuv, or is about to */
+    bool in_uv;      /* the loop's thread runs libuv without the GIL: nobody else may call libuv */
+    bool gate_off;   /* switched off by option or environment */
+    bool closed;
+    bool debug;
+    uint64_t turns;
+    uint64_t polls;
+    uint64_t skips;
+};
+
+/* state.c */
+struct tdl_module_state *tdl__state_of_type(PyTypeObject *type);
+struct tdl_module_state *tdl__state_of_module(PyObject *module);
+int tdl__state_init(PyObject *module);
+int tdl__state_traverse(PyObject *module, visitproc visit, void *arg);
+int tdl__state_clear(PyObject *module);
+PyTypeObject *tdl__add_type(PyObject *module, PyType_Spec *spec, PyObject *bases);
+int tdl__add_methods(PyTypeObject *type, PyMethodDef *table);
+extern struct PyModuleDef tdl__module_def;
+
+/* handle.c */
+int tdl__handle_types(PyObject *module);
+TdlHandle *tdl__handle_new(TdlLoop *loop, PyObject *callback, PyObject *const *args, Py_ssize_t nargs, PyObject *context);
+TdlTimerHandle *tdl__timer_handle_new(TdlLoop *loop, double when, PyObject *callback, PyObject *const *args,
+                                      Py_ssize_t nargs, PyObject *context);
+int tdl__handle_remember(TdlHandle *h);
+bool tdl__handle_cancel(TdlHandle *h);
+bool tdl__handle_cancelled(const TdlHandle *h);
+void tdl__handle_run(struct tdl_item *item);
+void tdl__handle_clear_free(struct tdl_module_state *state);
+void tdl__item_drop(struct tdl_sched *sched, struct tdl_item *item);
+TdlHandle *tdl__handle_of(struct tdl_item *item);
+
+/* soon.c */
+extern PyMethodDef tdl__soon_methods[];
+int tdl__call_soon(TdlLoop *loop, PyObject *callback, PyObject *arg, PyObject *context);
+uint64_t tdl__when_to_ns(double when);
+
+/* run.c: one turn after another */
+PyObject *tdl__loop_run(TdlLoop *loop);
+
+/* host.c */
+#define TDL_CLOCK_BIAS ((uint64_t)1 << 62) /* so that deadlines before the clock's zero keep their order */
+void tdl__host_init(TdlLoop *loop);
+uint64_t tdl__clock_ns(void);
+void tdl__loop_wake(TdlLoop *loop);
+
+/* uvhandle.c: opening and closing the loop's libuv */
+int tdl__uv_open(TdlLoop *loop);
+void tdl__uv_close(TdlLoop *loop);
+int tdl__uv_signal_open(TdlLoop *loop);
+int tdl__uv_check_fork(TdlLoop *loop);
+bool tdl__uv_forked(const TdlLoop *loop);
+void tdl__fork_setup(void);
+void tdl__raise_uv(int code);
+
+/* poller.c */
+extern PyMethodDef tdl__poller_methods[];
+struct tdl_watch *tdl__watch_get(TdlLoop *loop, int fd);
+struct tdl_watch *tdl__watch_open(TdlLoop *loop, int fd);
+void tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObject *owner);
+bool tdl__watch_unset(struct tdl_watch *w, int event);
+void tdl__watch_release(struct tdl_watch *w);
+void tdl__poller_apply(TdlLoop *loop);
+void tdl__poller_dispatch(TdlLoop *loop, struct tdl_queue *io);
+void tdl__poller_close(TdlLoop *loop);
+int tdl__poller_traverse(TdlLoop *loop, visitproc visit, void *arg);
+int tdl__fd_of(PyObject *fileobj);
+int tdl__fd_of_open(PyObject *fileobj);
+struct tdl_watch *tdl__watch_fresh(TdlLoop *loop, int fd);
+
+/* loop.c */
+int tdl__loop_type(PyObject *module);
+void tdl__callback_failed(TdlLoop *loop, TdlHandle *h);
+bool tdl__is_exit_exception(void);
+int tdl__check_closed(TdlLoop *loop);
+PyObject *tdl__item_owner(struct tdl_item *item);
+
+/* transport.c and server.c: stream transports */
+int tdl__stream_type(PyObject *module);
+int tdl__acceptor_type(PyObject *module);
+PyObject *tdl__stream_item_owner(struct tdl_item *item);
+PyObject *tdl__acceptor_owner(struct tdl_item *item);
+extern PyMethodDef tdl__transport_loop_methods[];
+extern PyMethodDef tdl__server_loop_methods[];
+
+#define TDL_LOOP(op) ((TdlLoop *)(op))
+#define TDL_HANDLE(op) ((TdlHandle *)(op))
+
+#endif

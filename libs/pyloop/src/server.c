@@ -1,0 +1,221 @@
+/* Accepting: a listening socket whose connections become stream transports without a task or a Python socket each. */
+#include "stream.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct {
+    PyObject_HEAD TdlLoop *loop;
+    PyObject *sock;
+    PyObject *factory;
+    PyObject *server;
+    PyObject *context;
+    struct tdl_item item;
+    int fd, backlog;
+    int family, type, proto;
+} TdlAcceptor;
+
+/* Tell why an incoming connection came to nothing; asyncio does so in debug mode only. */
+static void connection_failed(TdlAcceptor *a, PyObject *protocol) {
+    if (tdl__is_exit_exception()) {
+        tdl_sched_interrupt(&a->loop->sched);
+        return;
+    }
+    PyObject *exc = PyErr_GetRaisedException();
+    PyObject *result = PyObject_CallMethodObjArgs((PyObject *)a->loop, a->loop->state->str__accept_failed_connection,
+                                                  exc, protocol != NULL ? protocol : Py_None, NULL);
+    if (result == NULL) {
+        tdl_sched_interrupt(&a->loop->sched);
+    }
+    Py_XDECREF(result);
+    Py_DECREF(exc);
+}
+
+static void accept_connection(TdlAcceptor *a, int fd, const union tdl_stream_addr *addr, socklen_t len) {
+    PyObject *protocol = PyObject_CallNoArgs(a->factory);
+    TdlStream *t = protocol != NULL ? tdl__stream_new(a->loop, fd, NULL, protocol, a->server) : NULL;
+    if (t == NULL) {
+        close(fd);
+        connection_failed(a, protocol);
+        Py_XDECREF(protocol);
+        return;
+    }
+    t->family = a->family;
+    t->type = a->type;
+    t->proto = a->proto;
+    if (len <= sizeof t->peer && (addr->any.sa_family == AF_INET || addr->any.sa_family == AF_INET6)) {
+        t->peer = *addr;
+        t->peer_len = (uint8_t)len;
+    }
+    if (tdl__stream_start(t, NULL) < 0) {
+        tdl__stream_force_close(t, NULL);
+        connection_failed(a, protocol);
+    }
+    Py_DECREF(protocol);
+    Py_DECREF(t);
+}
+
+static bool out_of_resources(int error) {
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+/* Report a failed accept; without descriptors left the loop pauses accepting for a second. */
+static void accept_failed(TdlAcceptor *a, int error) {
+    errno = error;
+    PyErr_SetFromErrno(PyExc_OSError);
+    PyObject *exc = PyErr_GetRaisedException();
+    PyObject *result =
+        PyObject_CallMethod((PyObject *)a->loop, "_accept_failed", "OOOOOi", exc, out_of_resources(error) ? Py_True : Py_False,
+                            a->sock, a->factory, a->server, a->backlog);
+    if (result == NULL) {
+        tdl_sched_interrupt(&a->loop->sched);
+    }
+    Py_XDECREF(result);
+    Py_DECREF(exc);
+}
+
+static void accept_some(TdlAcceptor *a) {
+    for (int i = 0; i < a->backlog && !PyErr_Occurred(); i++) {
+        union tdl_stream_addr addr;
+        struct sockaddr_storage storage;
+        socklen_t len = sizeof storage;
+        int fd = accept4(a->fd, (struct sockaddr *)&storage, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) {
+            if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != ECONNABORTED) {
+                accept_failed(a, errno);
+            }
+            return;
+        }
+        memcpy(&addr, &storage, sizeof addr);
+        accept_connection(a, fd, &addr, len);
+        if (a->loop->closed || tdl__fd_of_open(a->sock) != a->fd) {
+            return; /* a protocol's constructor closed the server */
+        }
+    }
+}
+
+static void acceptor_run(struct tdl_item *item) {
+    TdlAcceptor *a = TDL_CONTAINER_OF(item, TdlAcceptor, item);
+    struct tdl_watch *w = a->loop->closed ? NULL : tdl__watch_get(a->loop, a->fd);
+    if (w != NULL && w->reader.item == item) { /* not stopped since it was queued */
+        PyObject *context = Py_NewRef(a->context);
+        if (PyContext_Enter(context) == 0) {
+            accept_some(a);
+            (void)PyContext_Exit(context);
+        } else {
+            connection_failed(a, NULL);
+        }
+        Py_DECREF(context);
+    }
+    Py_DECREF(a);
+}
+
+PyObject *tdl__acceptor_owner(struct tdl_item *item) {
+    return item->run == acceptor_run ? (PyObject *)TDL_CONTAINER_OF(item, TdlAcceptor, item) : NULL;
+}
+
+static int acceptor_traverse(PyObject *self, visitproc visit, void *arg) {
+    TdlAcceptor *a = (TdlAcceptor *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(a->loop);
+    Py_VISIT(a->sock);
+    Py_VISIT(a->factory);
+    Py_VISIT(a->server);
+    Py_VISIT(a->context);
+    return 0;
+}
+
+static int acceptor_clear(PyObject *self) {
+    TdlAcceptor *a = (TdlAcceptor *)self;
+    Py_CLEAR(a->sock);
+    Py_CLEAR(a->factory);
+    Py_CLEAR(a->server);
+    return 0;
+}
+
+static void acceptor_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    (void)acceptor_clear(self);
+    Py_CLEAR(((TdlAcceptor *)self)->context);
+    Py_CLEAR(((TdlAcceptor *)self)->loop);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static int socket_option(int fd, int option) {
+    int value = 0;
+    socklen_t len = sizeof value;
+    return getsockopt(fd, SOL_SOCKET, option, &value, &len) == 0 ? value : 0;
+}
+
+/* _start_accepting(sock, protocol_factory, server, backlog) */
+static PyObject *loop_start_accepting(PyObject *self, PyObject *args) {
+    TdlLoop *loop = TDL_LOOP(self);
+    PyObject *sock, *factory, *server;
+    int backlog;
+    if (!PyArg_ParseTuple(args, "OOOi", &sock, &factory, &server, &backlog) || tdl__check_closed(loop) < 0) {
+        return NULL;
+    }
+    int fd = tdl__fd_of(sock);
+    if (fd < 0) {
+        return NULL;
+    }
+    PyTypeObject *type = loop->state->acceptor_type;
+    TdlAcceptor *a = (TdlAcceptor *)type->tp_alloc(type, 0);
+    if (a == NULL) {
+        return NULL;
+    }
+    tdl_item_init(&a->item, acceptor_run);
+    a->loop = (TdlLoop *)Py_NewRef(self);
+    a->sock = Py_NewRef(sock);
+    a->factory = Py_NewRef(factory);
+    a->server = Py_NewRef(server);
+    a->context = PyContext_CopyCurrent();
+    a->fd = fd;
+    a->backlog = backlog > 0 ? backlog : 1;
+    a->family = socket_option(fd, SO_DOMAIN);
+    a->type = socket_option(fd, SO_TYPE);
+    a->proto = socket_option(fd, SO_PROTOCOL);
+    int on = 1; /* accepted sockets inherit it: asyncio sets it on each */
+    if (a->family == AF_INET || a->family == AF_INET6) {
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    }
+    struct tdl_watch *w = a->context != NULL ? tdl__watch_fresh(loop, fd) : NULL;
+    if (w == NULL) {
+        Py_DECREF(a);
+        return NULL;
+    }
+    tdl__watch_set(w, UV_READABLE, &a->item, (PyObject *)a);
+    Py_DECREF(a); /* the watch keeps it */
+    Py_RETURN_NONE;
+}
+
+static PyType_Slot acceptor_slots[] = {
+    {Py_tp_doc, TDL_DOC("A listening socket in service.")},
+    {Py_tp_dealloc, acceptor_dealloc},
+    {Py_tp_traverse, acceptor_traverse},
+    {Py_tp_clear, acceptor_clear},
+    {0, NULL},
+};
+
+static PyType_Spec acceptor_spec = {
+    .name = "treadle._treadle.Acceptor",
+    .basicsize = sizeof(TdlAcceptor),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = acceptor_slots,
+};
+
+PyMethodDef tdl__server_loop_methods[] = {
+    {"_start_accepting", loop_start_accepting, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+int tdl__acceptor_type(PyObject *module) {
+    struct tdl_module_state *st = tdl__state_of_module(module);
+    st->acceptor_type = tdl__add_type(module, &acceptor_spec, NULL);
+    return st->acceptor_type != NULL ? 0 : -1;
+}

@@ -1,0 +1,244 @@
+/* Scheduling from Python: call_soon, call_soon_threadsafe, call_later, call_at, time. */
+#include "pyloop.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What a scheduling call was given. */
+struct soon_args {
+    PyObject *when; /* call_later and call_at only */
+    PyObject *callback;
+    PyObject *const *args;
+    Py_ssize_t nargs;
+    PyObject *context;
+};
+
+static bool same_name(PyObject *key, PyObject *interned) {
+    return key == interned || PyUnicode_Compare(key, interned) == 0;
+}
+
+/* Give asyncio's TypeError for the first missing or unknown argument. */
+static int missing(const char *method, const char *what, int count) {
+    PyErr_Format(PyExc_TypeError, "BaseEventLoop.%s() missing %d required positional argument%s: %s", method, count,
+                 count == 1 ? "" : "s", what);
+    return -1;
+}
+
+/* The arguments that may come by name too, as in asyncio's Python signatures. */
+static int parse_keywords(TdlLoop *loop, const char *method, const char *when_name, struct soon_args *out,
+                          PyObject *const *values, PyObject *kwnames) {
+    Py_ssize_t count = PyTuple_GET_SIZE(kwnames);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *key = PyTuple_GET_ITEM(kwnames, i);
+        if (same_name(key, loop->state->str_context)) {
+            out->context = values[i];
+        } else if (out->callback == NULL && PyUnicode_CompareWithASCIIString(key, "callback") == 0) {
+            out->callback = values[i];
+        } else if (when_name != NULL && out->when == NULL && PyUnicode_CompareWithASCIIString(key, when_name) == 0) {
+            out->when = values[i];
+        } else {
+            PyErr_Format(PyExc_TypeError, "BaseEventLoop.%s() got an unexpected keyword argument '%U'", method, key);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int parse(TdlLoop *loop, const char *method, const char *when_name, struct soon_args *out, PyObject *const *args,
+                 Py_ssize_t nargs, PyObject *kwnames) {
+    PyObject *const *values = args + nargs;
+    *out = (struct soon_args){0};
+    if (when_name != NULL && nargs > 0) {
+        out->when = args[0];
+        args++;
+        nargs--;
+    }
+    if (nargs > 0) {
+        out->callback = args[0];
+        out->args = args + 1;
+        out->nargs = nargs - 1;
+    }
+    if (kwnames != NULL && parse_keywords(loop, method, when_name, out, values, kwnames) < 0) {
+        return -1;
+    }
+    if (when_name != NULL && out->when == NULL) {
+        bool both = out->callback == NULL;
+        const char *later = both ? "'delay' and 'callback'" : "'delay'";
+        const char *at = both ? "'when' and 'callback'" : "'when'";
+        return missing(method, strcmp(when_name, "delay") == 0 ? later : at, both ? 2 : 1);
+    }
+    return out->callback != NULL ? 0 : missing(method, "'callback'", 1);
+}
+
+/* Debug mode: the wrong thread and things that are not callable are told at once. */
+static int debug_checks(TdlLoop *loop, PyObject *callback, const char *method, bool threadsafe) {
+    if (!threadsafe) {
+        PyObject *result = PyObject_CallMethodNoArgs((PyObject *)loop, loop->state->str__check_thread);
+        if (result == NULL) {
+            return -1;
+        }
+        Py_DECREF(result);
+    }
+    PyObject *name = PyUnicode_FromString(method);
+    if (name == NULL) {
+        return -1;
+    }
+    PyObject *result =
+        PyObject_CallMethodObjArgs((PyObject *)loop, loop->state->str__check_callback, callback, name, NULL);
+    Py_DECREF(name);
+    Py_XDECREF(result);
+    return result != NULL ? 0 : -1;
+}
+
+static PyObject *soon(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, const char *method,
+                      bool threadsafe) {
+    TdlLoop *loop = TDL_LOOP(self);
+    struct soon_args a;
+    if (kwnames == NULL && nargs > 0) {
+        a = (struct soon_args){.callback = args[0], .args = args + 1, .nargs = nargs - 1};
+    } else if (parse(loop, method, NULL, &a, args, nargs, kwnames) < 0) {
+        return NULL;
+    }
+    if (tdl__check_closed(loop) < 0 || (loop->debug && debug_checks(loop, a.callback, method, threadsafe) < 0)) {
+        return NULL;
+    }
+    TdlHandle *h = tdl__handle_new(loop, a.callback, a.args, a.nargs, a.context);
+    if (h == NULL) {
+        return NULL;
+    }
+    if (loop->debug && tdl__handle_remember(h) < 0) {
+        Py_DECREF(h);
+        return NULL;
+    }
+    tdl_sched_push(&loop->sched, &h->item);
+    if (threadsafe) {
+        tdl__loop_wake(loop);
+    }
+    return Py_NewRef((PyObject *)h); /* the queue keeps the other reference */
+}
+
+static PyObject *loop_call_soon(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+    return soon(self, args, nargs, kwnames, "call_soon", false);
+}
+
+static PyObject *loop_call_soon_threadsafe(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+    return soon(self, args, nargs, kwnames, "call_soon_threadsafe", true);
+}
+
+int tdl__call_soon(TdlLoop *loop, PyObject *callback, PyObject *arg, PyObject *context) {
+    TdlHandle *h = tdl__handle_new(loop, callback, &arg, arg != NULL ? 1 : 0, context);
+    if (h == NULL) {
+        return -1;
+    }
+    tdl_sched_push(&loop->sched, &h->item);
+    return 0;
+}
+
+uint64_t tdl__when_to_ns(double when) {
+    const double far_s = 4e9; /* a century away is never */
+    if (when >= far_s) {
+        return TDL_CLOCK_BIAS + (uint64_t)(far_s * 1e9);
+    }
+    if (when <= -far_s) {
+        when = -far_s;
+    }
+    return (uint64_t)((int64_t)TDL_CLOCK_BIAS + (int64_t)ceil(when * 1e9));
+}
+
+static PyObject *schedule_at(TdlLoop *loop, double when, const struct soon_args *a, const char *method) {
+    if (tdl__check_closed(loop) < 0 || (loop->debug && debug_checks(loop, a->callback, method, false) < 0)) {
+        return NULL;
+    }
+    if (isnan(when)) {
+        PyErr_SetString(PyExc_ValueError, "Invalid delay: NaN (not a number)");
+        return NULL;
+    }
+    TdlTimerHandle *h = tdl__timer_handle_new(loop, when, a->callback, a->args, a->nargs, a->context);
+    if (h == NULL) {
+        return NULL;
+    }
+    if (loop->debug && tdl__handle_remember((TdlHandle *)h) < 0) {
+        Py_DECREF(h);
+        return NULL;
+    }
+    h->timer.item.link.flags |= TDL_HANDLE_SCHEDULED;
+    tdl_timer_arm(&loop->sched, &h->timer, tdl__when_to_ns(when));
+    return Py_NewRef((PyObject *)h); /* the heap keeps the other reference */
+}
+
+static double clock_s(void) {
+    return (double)(int64_t)(tdl__clock_ns() - TDL_CLOCK_BIAS) / 1e9;
+}
+
+static PyObject *loop_time(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored)) {
+    return PyFloat_FromDouble(clock_s());
+}
+
+/* now + delay as asyncio computes it, for a delay that is no plain number. */
+static int add_delay(PyObject *delay, double *when) {
+    PyObject *now = PyFloat_FromDouble(clock_s());
+    PyObject *sum = now != NULL ? PyNumber_Add(now, delay) : NULL;
+    Py_XDECREF(now);
+    if (sum == NULL) {
+        return -1;
+    }
+    *when = PyFloat_AsDouble(sum);
+    Py_DECREF(sum);
+    return *when == -1.0 && PyErr_Occurred() ? -1 : 0;
+}
+
+static PyObject *loop_call_later(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+    TdlLoop *loop = TDL_LOOP(self);
+    struct soon_args a;
+    double when;
+    if (parse(loop, "call_later", "delay", &a, args, nargs, kwnames) < 0) {
+        return NULL;
+    }
+    if (a.when == Py_None) {
+        PyErr_SetString(PyExc_TypeError, "delay must not be None");
+        return NULL;
+    }
+    if (PyFloat_CheckExact(a.when)) {
+        when = clock_s() + PyFloat_AS_DOUBLE(a.when);
+    } else if (add_delay(a.when, &when) < 0) {
+        return NULL;
+    }
+    return schedule_at(loop, when, &a, "call_at");
+}
+
+static PyObject *loop_call_at(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+    TdlLoop *loop = TDL_LOOP(self);
+    struct soon_args a;
+    if (parse(loop, "call_at", "when", &a, args, nargs, kwnames) < 0) {
+        return NULL;
+    }
+    if (a.when == Py_None) {
+        PyErr_SetString(PyExc_TypeError, "when cannot be None");
+        return NULL;
+    }
+    double when = PyFloat_AsDouble(a.when);
+    if (when == -1.0 && PyErr_Occurred()) {
+        return NULL;
+    }
+    return schedule_at(loop, when, &a, "call_at");
+}
+
+#define TDL_KEYWORD_METHOD(function) (PyCFunction)(void (*)(void))(function), METH_FASTCALL | METH_KEYWORDS
+
+PyMethodDef tdl__soon_methods[] = {
+    {"call_soon", TDL_KEYWORD_METHOD(loop_call_soon),
+     PyDoc_STR("call_soon($self, /, callback, *args, context=None)\n--\n\n"
+               "Call callback(*args) in the next turn, after what was scheduled before; return its Handle.")},
+    {"call_soon_threadsafe", TDL_KEYWORD_METHOD(loop_call_soon_threadsafe),
+     PyDoc_STR("call_soon_threadsafe($self, /, callback, *args, context=None)\n--\n\n"
+               "As call_soon, from any thread or signal handler; wakes the loop if it sleeps.")},
+    {"call_later", TDL_KEYWORD_METHOD(loop_call_later),
+     PyDoc_STR("call_later($self, /, delay, callback, *args, context=None)\n--\n\n"
+               "Call callback(*args) after delay seconds; return its TimerHandle.")},
+    {"call_at", TDL_KEYWORD_METHOD(loop_call_at),
+     PyDoc_STR("call_at($self, /, when, callback, *args, context=None)\n--\n\n"
+               "Call callback(*args) at when, in seconds on time()'s clock; return its TimerHandle.")},
+    {"time", loop_time, METH_NOARGS,
+     PyDoc_STR("time($self, /)\n--\n\nReturn the loop's clock, in seconds: time.monotonic().")},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,107 @@
+/* The module's state: types, cached imports, interned names. */
+#include "pyloop.h"
+
+struct tdl_module_state *tdl__state_of_module(PyObject *module) {
+    return PyModule_GetState(module);
+}
+
+struct tdl_module_state *tdl__state_of_type(PyTypeObject *type) {
+    return PyType_GetModuleState(type);
+}
+
+PyTypeObject *tdl__add_type(PyObject *module, PyType_Spec *spec, PyObject *bases) {
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, bases);
+    if (type != NULL && PyModule_AddType(module, (PyTypeObject *)type) < 0) {
+        Py_CLEAR(type);
+    }
+    return (PyTypeObject *)type;
+}
+
+static int intern_names(struct tdl_module_state *st) {
+#define TDL_INTERN(name)                                                                                               \
+    st->str_##name = PyUnicode_InternFromString(#name);                                                                \
+    if (st->str_##name == NULL) {                                                                                      \
+        return -1;                                                                                                     \
+    }
+    TDL_NAMES(TDL_INTERN)
+#undef TDL_INTERN
+    st->loop_kwname = PyTuple_Pack(1, st->str_loop);
+    st->task_kwnames = PyTuple_Pack(3, st->str_loop, st->str_name, st->str_context);
+    st->empty_tuple = PyTuple_New(0);
+    return st->loop_kwname != NULL && st->task_kwnames != NULL && st->empty_tuple != NULL ? 0 : -1;
+}
+
+static PyObject *import_from(const char *module_name, const char *name) {
+    PyObject *module = PyImport_ImportModule(module_name);
+    PyObject *value = module != NULL ? PyObject_GetAttrString(module, name) : NULL;
+    Py_XDECREF(module);
+    return value;
+}
+
+int tdl__state_init(PyObject *module) {
+    struct tdl_module_state *st = tdl__state_of_module(module);
+    if (intern_names(st) < 0) {
+        return -1;
+    }
+    st->asyncio_handle = import_from("asyncio.events", "Handle");
+    st->asyncio_timer_handle = import_from("asyncio.events", "TimerHandle");
+    st->asyncio_transport = import_from("asyncio.transports", "Transport");
+    st->buffered_protocol = import_from("asyncio.protocols", "BufferedProtocol");
+    st->future_type = import_from("asyncio.futures", "Future");
+    st->task_type = import_from("asyncio.tasks", "Task");
+    st->socket_type = import_from("socket", "socket");
+    st->support = PyImport_ImportModule("treadle._support");
+    return st->asyncio_handle && st->asyncio_timer_handle && st->asyncio_transport && st->buffered_protocol &&
+                   st->future_type && st->task_type && st->socket_type && st->support
+               ? 0
+               : -1;
+}
+
+int tdl__state_traverse(PyObject *module, visitproc visit, void *arg) {
+    struct tdl_module_state *st = tdl__state_of_module(module);
+    for (unsigned i = 0; i < st->handle_free_count; i++) {
+        Py_VISIT(st->handle_type);
+    }
+    for (unsigned i = 0; i < st->timer_free_count; i++) {
+        Py_VISIT(st->timer_handle_type);
+    }
+    Py_VISIT(st->loop_type);
+    Py_VISIT(st->handle_type);
+    Py_VISIT(st->timer_handle_type);
+    Py_VISIT(st->stream_type);
+    Py_VISIT(st->acceptor_type);
+    Py_VISIT(st->asyncio_handle);
+    Py_VISIT(st->asyncio_timer_handle);
+    Py_VISIT(st->asyncio_transport);
+    Py_VISIT(st->buffered_protocol);
+    Py_VISIT(st->future_type);
+    Py_VISIT(st->task_type);
+    Py_VISIT(st->socket_type);
+    Py_VISIT(st->support);
+    return 0;
+}
+
+int tdl__state_clear(PyObject *module) {
+    struct tdl_module_state *st = tdl__state_of_module(module);
+    tdl__handle_clear_free(st);
+    Py_CLEAR(st->loop_type);
+    Py_CLEAR(st->handle_type);
+    Py_CLEAR(st->timer_handle_type);
+    Py_CLEAR(st->stream_type);
+    Py_CLEAR(st->acceptor_type);
+    Py_CLEAR(st->asyncio_handle);
+    Py_CLEAR(st->asyncio_timer_handle);
+    Py_CLEAR(st->asyncio_transport);
+    Py_CLEAR(st->buffered_protocol);
+    Py_CLEAR(st->future_type);
+    Py_CLEAR(st->task_type);
+    Py_CLEAR(st->socket_type);
+    Py_CLEAR(st->support);
+    Py_CLEAR(st->loop_kwname);
+    Py_CLEAR(st->task_kwnames);
+    Py_CLEAR(st->empty_tuple);
+#define TDL_CLEAR_NAME(name) Py_CLEAR(st->str_##name);
+    TDL_NAMES(TDL_CLEAR_NAME)
+#undef TDL_CLEAR_NAME
+    return 0;
+}

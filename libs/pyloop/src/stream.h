@@ -1,0 +1,96 @@
+/* The stream transport's object, shared by the files that read, write, close and accept.
+ * Thread: the GIL guards it; its items run on the loop's thread.
+ * States: OPEN until close or a failure; CLOSING while buffered writes drain; LOST once connection_lost is queued;
+ * CLOSED when the descriptor is gone. */
+#ifndef TDL_PYLOOP_STREAM_H
+#define TDL_PYLOOP_STREAM_H
+
+#include "pyloop.h"
+
+#include <sys/socket.h>
+
+enum tdl_stream_state {
+    TDL_STREAM_OPEN,    /* reads and writes */
+    TDL_STREAM_CLOSING, /* close() was called; buffered writes go out first */
+    TDL_STREAM_LOST,    /* connection_lost is queued; nothing is read or sent any more */
+    TDL_STREAM_CLOSED,  /* connection_lost was called, the descriptor is closed */
+};
+
+/* Peer or own address as the kernel gave it, turned into Python's form when asked for. */
+union tdl_stream_addr {
+    struct sockaddr any;
+    unsigned char bytes[28]; /* fits sockaddr_in6; other families are turned at once */
+};
+
+typedef struct tdl_stream {
+    PyObject_HEAD PyObject *extra; /* the slot _extra of asyncio.BaseTransport */
+    PyObject *weakrefs;
+    TdlLoop *loop;
+    PyObject *protocol;
+    PyObject *context; /* of the creator; every callback of the protocol runs in it */
+    PyObject *sock;    /* NULL until somebody asks for it, if the descriptor came from accept */
+    PyObject *server;
+    PyObject *empty_waiter; /* sendfile waits for the buffer to drain */
+    PyObject *lost_exc;
+    struct tdl_watch *watch;
+    struct tdl_item read_item, write_item, start_item, lost_item;
+    PyObject **queue; /* bytes objects not sent yet, from queue_head on */
+    uint32_t queue_head, queue_len, queue_cap;
+    uint32_t read_hint; /* size of the next direct read; 0 reads through the loop's buffer */
+    size_t head_sent;   /* bytes of the first queued object that are sent */
+    size_t write_size;  /* bytes queued and not sent */
+    size_t high_water, low_water;
+    int fd;
+    int family, type, proto;
+    uint32_t dropped_writes; /* writes after the connection was lost */
+    uint8_t state;           /* enum tdl_stream_state */
+    bool buffered;           /* the protocol is an asyncio.BufferedProtocol */
+    bool paused;             /* pause_reading() */
+    bool eof;                /* write_eof() */
+    bool read_eof;           /* the peer will send no more */
+    bool started;            /* connection_made was due, reading may begin */
+    bool protocol_paused;    /* pause_writing() was called */
+    bool sendfile;           /* a sendfile owns the descriptor */
+    uint8_t peer_len;
+    union tdl_stream_addr peer;
+} TdlStream;
+
+#define TDL_STREAM(op) ((TdlStream *)(op))
+
+/* transport.c */
+TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *protocol, PyObject *server);
+int tdl__stream_start(TdlStream *t, PyObject *waiter);
+int tdl__stream_set_protocol(TdlStream *t, PyObject *protocol);
+PyObject *tdl__stream_socket(TdlStream *t);
+void tdl__stream_call_handler(TdlStream *t, const char *message, PyObject *exc);
+
+/* stream_read.c */
+void tdl__stream_read_run(struct tdl_item *item);
+void tdl__stream_start_run(struct tdl_item *item);
+void tdl__stream_update_reading(TdlStream *t);
+
+/* stream_write.c */
+extern PyMethodDef tdl__stream_write_methods[];
+void tdl__stream_write_run(struct tdl_item *item);
+void tdl__stream_queue_clear(TdlStream *t);
+void tdl__stream_maybe_pause(TdlStream *t);
+
+/* stream_close.c */
+extern PyMethodDef tdl__stream_close_methods[];
+void tdl__stream_lost_run(struct tdl_item *item);
+void tdl__stream_close(TdlStream *t);
+void tdl__stream_fatal(TdlStream *t, const char *message);
+void tdl__stream_force_close(TdlStream *t, PyObject *exc);
+void tdl__stream_lost_now(TdlStream *t, PyObject *exc);
+void tdl__stream_shut(TdlStream *t);
+
+/* Leave an exception that ends the run raised and the rest of the turn queued; true if it is one. */
+static inline bool tdl__stream_exit_raised(TdlStream *t) {
+    if (!tdl__is_exit_exception()) {
+        return false;
+    }
+    tdl_sched_interrupt(&t->loop->sched);
+    return true;
+}
+
+#endif

@@ -1,0 +1,416 @@
+/* Writing: send at once, queue what the kernel does not take, and tell the protocol when to stop and go on. */
+#include "stream.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "treadle/alloc.h"
+
+enum {
+    TDL_WRITE_IOV_MAX = 64,       /* buffers in one sendmsg */
+    TDL_WRITE_LOST_LOG_MIN = 5,   /* asyncio's LOG_THRESHOLD_FOR_CONNLOST_WRITES */
+    TDL_WRITE_QUEUE_MIN = 4,
+};
+
+void tdl__stream_queue_clear(TdlStream *t) {
+    PyObject **queue = t->queue;
+    uint32_t head = t->queue_head;
+    uint32_t len = t->queue_len;
+    t->queue = NULL;
+    t->queue_head = t->queue_len = t->queue_cap = 0;
+    t->head_sent = t->write_size = 0;
+    for (uint32_t i = 0; i < len; i++) {
+        Py_DECREF(queue[head + i]);
+    }
+    tdl_free(queue);
+}
+
+/* Keep a reference to data, of which the first `sent` bytes are out already. */
+static int queue_push(TdlStream *t, PyObject *data, size_t sent) {
+    if (t->queue_head + t->queue_len == t->queue_cap) {
+        if (t->queue_head > t->queue_cap / 2) {
+            memmove(t->queue, t->queue + t->queue_head, t->queue_len * sizeof *t->queue);
+            t->queue_head = 0;
+        } else {
+            uint32_t cap = t->queue_cap > 0 ? t->queue_cap * 2 : TDL_WRITE_QUEUE_MIN;
+            PyObject **queue = tdl_realloc(t->queue, cap * sizeof *queue);
+            if (queue == NULL) {
+                PyErr_NoMemory();
+                return -1;
+            }
+            t->queue = queue;
+            t->queue_cap = cap;
+        }
+    }
+    if (t->queue_len == 0) {
+        t->head_sent = sent;
+    }
+    t->queue[t->queue_head + t->queue_len++] = Py_NewRef(data);
+    t->write_size += (size_t)PyBytes_GET_SIZE(data) - sent;
+    return 0;
+}
+
+static void queue_sent(TdlStream *t, size_t n) {
+    t->write_size -= n;
+    while (t->queue_len > 0) {
+        PyObject *head = t->queue[t->queue_head];
+        size_t left = (size_t)PyBytes_GET_SIZE(head) - t->head_sent;
+        if (n < left) {
+            t->head_sent += n;
+            return;
+        }
+        n -= left;
+        t->head_sent = 0;
+        t->queue_head++;
+        t->queue_len--;
+        Py_DECREF(head);
+    }
+    t->queue_head = 0;
+}
+
+/* Call pause_writing or resume_writing; a failure is reported and does not touch the connection. */
+static void tell_protocol(TdlStream *t, PyObject *method, const char *message) {
+    PyObject *result = PyObject_CallMethodNoArgs(t->protocol, method);
+    if (result == NULL && !tdl__stream_exit_raised(t)) {
+        PyObject *exc = PyErr_GetRaisedException();
+        tdl__stream_call_handler(t, message, exc);
+        Py_DECREF(exc);
+    }
+    Py_XDECREF(result);
+}
+
+void tdl__stream_maybe_pause(TdlStream *t) {
+    if (t->write_size > t->high_water && !t->protocol_paused) {
+        t->protocol_paused = true;
+        tell_protocol(t, t->loop->state->str_pause_writing, "protocol.pause_writing() failed");
+    }
+}
+
+static void maybe_resume(TdlStream *t) {
+    if (t->protocol_paused && t->write_size <= t->low_water) {
+        t->protocol_paused = false;
+        tell_protocol(t, t->loop->state->str_resume_writing, "protocol.resume_writing() failed");
+    }
+}
+
+static bool would_block(int error) {
+    return error == EAGAIN || error == EWOULDBLOCK;
+}
+
+/* Send what is queued in one system call; -1 with errno, else the bytes taken. */
+static ssize_t send_queue(TdlStream *t) {
+    struct iovec iov[TDL_WRITE_IOV_MAX];
+    size_t count = t->queue_len < TDL_WRITE_IOV_MAX ? t->queue_len : TDL_WRITE_IOV_MAX;
+    size_t skip = t->head_sent;
+    for (size_t i = 0; i < count; i++) {
+        PyObject *data = t->queue[t->queue_head + i];
+        iov[i].iov_base = PyBytes_AS_STRING(data) + skip;
+        iov[i].iov_len = (size_t)PyBytes_GET_SIZE(data) - skip;
+        skip = 0;
+    }
+    struct msghdr msg = {.msg_iov = iov, .msg_iovlen = count};
+    ssize_t n;
+    do {
+        n = sendmsg(t->fd, &msg, MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    return n;
+}
+
+static void wake_empty_waiter(TdlStream *t, PyObject *exc) {
+    struct tdl_module_state *st = t->loop->state;
+    if (t->empty_waiter == NULL) {
+        return;
+    }
+    PyObject *result = exc != NULL ? PyObject_CallMethodOneArg(t->empty_waiter, st->str_set_exception, exc)
+                                   : PyObject_CallMethodOneArg(t->empty_waiter, st->str_set_result, Py_None);
+    if (result == NULL) {
+        PyErr_WriteUnraisable((PyObject *)t);
+    }
+    Py_XDECREF(result);
+}
+
+static void send_failed(TdlStream *t, int error) {
+    tdl__stream_queue_clear(t);
+    (void)tdl__watch_unset(t->watch, UV_WRITABLE);
+    errno = error;
+    PyErr_SetFromErrno(PyExc_OSError);
+    PyObject *exc = PyErr_GetRaisedException();
+    wake_empty_waiter(t, exc);
+    PyErr_SetRaisedException(exc);
+    tdl__stream_fatal(t, "Fatal write error on socket transport");
+}
+
+/* The queue became empty: close or half-close if that was waiting for it. */
+static void drained(TdlStream *t) {
+    (void)tdl__watch_unset(t->watch, UV_WRITABLE);
+    wake_empty_waiter(t, NULL);
+    if (t->state == TDL_STREAM_CLOSING) {
+        tdl__stream_lost_now(t, Py_None);
+    } else if (t->eof) {
+        (void)shutdown(t->fd, SHUT_WR);
+    }
+}
+
+static void write_ready(TdlStream *t) {
+    ssize_t n = send_queue(t);
+    if (n < 0) {
+        if (!would_block(errno)) {
+            send_failed(t, errno);
+        }
+        return;
+    }
+    queue_sent(t, (size_t)n);
+    maybe_resume(t); /* may write more, close or abort */
+    if (t->queue_len == 0 && t->state <= TDL_STREAM_CLOSING && !PyErr_Occurred()) {
+        drained(t);
+    }
+}
+
+void tdl__stream_write_run(struct tdl_item *item) {
+    TdlStream *t = TDL_CONTAINER_OF(item, TdlStream, write_item);
+    if (!t->loop->closed && t->state <= TDL_STREAM_CLOSING && t->queue_len > 0) {
+        PyObject *context = Py_NewRef(t->context);
+        if (PyContext_Enter(context) == 0) {
+            write_ready(t);
+            (void)PyContext_Exit(context);
+        } else {
+            tdl__stream_fatal(t, "Fatal write error on socket transport");
+        }
+        Py_DECREF(context);
+    }
+    Py_DECREF(t);
+}
+
+static void want_writable(TdlStream *t) {
+    if (t->watch->writer.owner == NULL) {
+        tdl__watch_set(t->watch, UV_WRITABLE, &t->write_item, (PyObject *)t);
+    }
+}
+
+/* asyncio's answers to a write that cannot be taken: 1 dropped, -1 raised, 0 go on. */
+static int write_refused(TdlStream *t, const char *method) {
+    if (t->eof) {
+        PyErr_Format(PyExc_RuntimeError, "Cannot call %s() after write_eof()", method);
+        return -1;
+    }
+    if (t->empty_waiter != NULL) {
+        PyErr_Format(PyExc_RuntimeError, "unable to %s; sendfile is in progress", method);
+        return -1;
+    }
+    return 0;
+}
+
+static int write_lost(TdlStream *t) {
+    struct tdl_module_state *st = tdl__state_of_type(Py_TYPE(t));
+    if (t->dropped_writes >= TDL_WRITE_LOST_LOG_MIN) {
+        PyObject *result = PyObject_CallMethodNoArgs(st->support, st->str__log_conn_lost);
+        if (result == NULL) {
+            return -1;
+        }
+        Py_DECREF(result);
+    }
+    t->dropped_writes++;
+    return 0;
+}
+
+static ssize_t send_now(TdlStream *t, const void *data, size_t len) {
+    ssize_t n;
+    do {
+        n = send(t->fd, data, len, MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    return n;
+}
+
+/* Queue what the first send left over. Only bytes can be kept as they are: anything else may change later. */
+static int write_rest(TdlStream *t, PyObject *data, const Py_buffer *view, size_t sent) {
+    PyObject *rest;
+    if (PyBytes_CheckExact(data)) {
+        rest = Py_NewRef(data);
+    } else {
+        rest = PyBytes_FromStringAndSize((const char *)view->buf + sent, view->len - (Py_ssize_t)sent);
+        sent = 0;
+    }
+    int code = rest != NULL ? queue_push(t, rest, sent) : -1;
+    Py_XDECREF(rest);
+    if (code == 0) {
+        want_writable(t);
+        tdl__stream_maybe_pause(t);
+    }
+    return code == 0 && !PyErr_Occurred() ? 0 : -1;
+}
+
+static int check_bytes_like(PyObject *data) {
+    if (PyBytes_Check(data) || PyByteArray_Check(data) || PyMemoryView_Check(data)) {
+        return 0;
+    }
+    PyErr_Format(PyExc_TypeError, "data argument must be a bytes-like object, not '%s'", Py_TYPE(data)->tp_name);
+    return -1;
+}
+
+static int write_view(TdlStream *t, PyObject *data, const Py_buffer *view) {
+    if (view->len == 0) {
+        return 0;
+    }
+    if (t->state >= TDL_STREAM_LOST) {
+        return write_lost(t);
+    }
+    size_t sent = 0;
+    if (t->queue_len == 0) {
+        ssize_t n = send_now(t, view->buf, (size_t)view->len);
+        if (n == view->len) {
+            return 0;
+        }
+        if (n < 0 && !would_block(errno)) {
+            PyErr_SetFromErrno(PyExc_OSError);
+            tdl__stream_fatal(t, "Fatal write error on socket transport");
+            return PyErr_Occurred() ? -1 : 0;
+        }
+        sent = n > 0 ? (size_t)n : 0;
+    }
+    return write_rest(t, data, view, sent);
+}
+
+static PyObject *stream_write(PyObject *self, PyObject *data) {
+    TdlStream *t = TDL_STREAM(self);
+    if (check_bytes_like(data) < 0 || write_refused(t, "write") < 0) {
+        return NULL;
+    }
+    int code;
+    if (PyBytes_CheckExact(data)) {
+        Py_buffer view = {.buf = PyBytes_AS_STRING(data), .len = PyBytes_GET_SIZE(data)};
+        code = write_view(t, data, &view);
+    } else {
+        Py_buffer view;
+        if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) {
+            return NULL;
+        }
+        code = write_view(t, data, &view);
+        PyBuffer_Release(&view);
+    }
+    if (code < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static int queue_lines(TdlStream *t, PyObject *lines) {
+    PyObject *seq = PySequence_Fast(lines, "can only join an iterable");
+    if (seq == NULL) {
+        return -1;
+    }
+    int code = 0;
+    for (Py_ssize_t i = 0; code == 0 && i < PySequence_Fast_GET_SIZE(seq); i++) {
+        PyObject *line = PySequence_Fast_GET_ITEM(seq, i);
+        PyObject *data = PyBytes_CheckExact(line) ? Py_NewRef(line) : NULL;
+        if (data == NULL && (code = check_bytes_like(line)) == 0) {
+            data = PyBytes_FromObject(line);
+            code = data != NULL ? 0 : -1;
+        }
+        if (code == 0 && PyBytes_GET_SIZE(data) > 0) {
+            code = queue_push(t, data, 0);
+        }
+        Py_XDECREF(data);
+    }
+    Py_DECREF(seq);
+    return code;
+}
+
+static PyObject *stream_writelines(PyObject *self, PyObject *lines) {
+    TdlStream *t = TDL_STREAM(self);
+    if (write_refused(t, PY_VERSION_HEX >= 0x030C0000 ? "writelines" : "write") < 0) {
+        return NULL;
+    }
+    if (t->state >= TDL_STREAM_LOST) {
+        int truth = PyObject_IsTrue(lines);
+        if (truth < 0 || (truth > 0 && write_lost(t) < 0)) {
+            return NULL;
+        }
+        Py_RETURN_NONE;
+    }
+    bool idle = t->queue_len == 0;
+    if (queue_lines(t, lines) < 0) {
+        return NULL;
+    }
+    if (idle && t->queue_len > 0) {
+        ssize_t n = send_queue(t);
+        if (n < 0 && !would_block(errno)) {
+            send_failed(t, errno);
+        } else if (n > 0) {
+            queue_sent(t, (size_t)n);
+        }
+    }
+    if (t->queue_len > 0 && t->state < TDL_STREAM_LOST) {
+        want_writable(t);
+        tdl__stream_maybe_pause(t);
+    }
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *stream_write_eof(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    TdlStream *t = TDL_STREAM(self);
+    if (t->state != TDL_STREAM_OPEN || t->eof) {
+        Py_RETURN_NONE;
+    }
+    t->eof = true;
+    if (t->queue_len == 0 && shutdown(t->fd, SHUT_WR) < 0) {
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *stream_can_write_eof(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored)) {
+    Py_RETURN_TRUE;
+}
+
+static PyObject *stream_make_empty_waiter(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    TdlStream *t = TDL_STREAM(self);
+    if (t->empty_waiter != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "Empty waiter is already set");
+        return NULL;
+    }
+    PyObject *waiter = PyObject_CallMethod((PyObject *)t->loop, "create_future", NULL);
+    if (waiter == NULL) {
+        return NULL;
+    }
+    t->empty_waiter = Py_NewRef(waiter);
+    t->sendfile = true;
+    if (t->watch != NULL) {
+        t->watch->transport = NULL; /* sock_sendfile watches the descriptor itself */
+    }
+    if (t->queue_len == 0) {
+        PyObject *result = PyObject_CallMethodOneArg(waiter, t->loop->state->str_set_result, Py_None);
+        if (result == NULL) {
+            Py_CLEAR(waiter);
+        }
+        Py_XDECREF(result);
+    }
+    return waiter;
+}
+
+static PyObject *stream_reset_empty_waiter(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+    TdlStream *t = TDL_STREAM(self);
+    Py_CLEAR(t->empty_waiter);
+    t->sendfile = false;
+    if (t->watch != NULL) {
+        t->watch->transport = self;
+    }
+    Py_RETURN_NONE;
+}
+
+PyMethodDef tdl__stream_write_methods[] = {
+    {"write", stream_write, METH_O,
+     PyDoc_STR("write($self, data, /)\n--\n\nSend data, or queue what the kernel does not take; never blocks.")},
+    {"writelines", stream_writelines, METH_O,
+     PyDoc_STR("writelines($self, list_of_data, /)\n--\n\nSend every bytes-like object of an iterable, in one call.")},
+    {"write_eof", stream_write_eof, METH_NOARGS,
+     PyDoc_STR("write_eof($self, /)\n--\n\nClose the sending side once what is queued has been sent.")},
+    {"can_write_eof", stream_can_write_eof, METH_NOARGS,
+     PyDoc_STR("can_write_eof($self, /)\n--\n\nReturn True: a stream socket can be half-closed.")},
+    {"_make_empty_waiter", stream_make_empty_waiter, METH_NOARGS, NULL},
+    {"_reset_empty_waiter", stream_reset_empty_waiter, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,339 @@
+"""treadle.Loop: the C loop under CPython's own set-up code.
+
+What runs per callback or per packet is C, in LoopBase. What runs once per connection or per loop is asyncio's own
+Python, inherited, so that arguments, errors and texts are those of the running Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import threading
+import warnings
+import weakref
+from asyncio import base_events, constants, coroutines, events, trsock, unix_events
+from asyncio.log import logger
+from typing import Any
+
+from . import _treadle
+
+_UnixLoop: Any = asyncio.SelectorEventLoop
+
+
+def _ignore_signal(signum: int, frame: Any) -> None:
+    """Keep a signal from its default action; its number arrives through the wakeup descriptor."""
+
+
+class _Watched:
+    """The part of a selector that asyncio's Python transports look at for their repr."""
+
+    def __init__(self, loop: Any) -> None:
+        self._loop = weakref.proxy(loop)
+
+    def get_key(self, fd: int) -> Any:
+        events_mask = self._loop._watched(fd)
+        if not events_mask:
+            raise KeyError(fd)
+        return _Key(events_mask)
+
+    def get_map(self) -> Any:
+        return self
+
+    def get(self, fd: int) -> Any:
+        events_mask = self._loop._watched(fd)
+        return _Key(events_mask) if events_mask else None
+
+
+class _Key:
+    __slots__ = ("events",)
+
+    def __init__(self, events_mask: int) -> None:
+        self.events = events_mask
+
+
+class Loop(_treadle.LoopBase, _UnixLoop):
+    """An asyncio event loop in C on libuv.
+
+    io_uring: False polls the kernel on every turn; None takes TREADLE_IO_URING from the environment, and without it
+    lets the loop skip polls when a completion ring tells that nothing happened.
+    """
+
+    def __init__(self, *, io_uring: bool | None = None) -> None:
+        base_events.BaseEventLoop.__init__(self)
+        self._transports = weakref.WeakValueDictionary()
+        self._signal_handlers: dict[int, Any] = {}
+        self._unix_server_sockets: dict[Any, Any] = {}
+        self._selector = _Watched(self)
+        self._foreign_wakeup_fd = -1
+        if io_uring is None:
+            io_uring = os.environ.get("TREADLE_IO_URING", "1") != "0"
+        if not io_uring:
+            self._gate_off()
+
+    def info(self) -> dict[str, Any]:
+        """Return what is in force on this loop: the gate's state, and turns, polls and skipped polls so far."""
+        native = self._native_info()
+        return {"gate": native["gate"], "turns": native["turns"], "polls": native["polls"], "skipped": native["skipped"]}
+
+    # Running
+
+    def run_forever(self) -> None:
+        """Run until stop() is called."""
+        self._check_closed()
+        self._check_running()
+        self._set_coroutine_origin_tracking(self._debug)
+        old_agen_hooks = sys.get_asyncgen_hooks()
+        main = threading.current_thread() is threading.main_thread()
+        try:
+            self._thread_id = threading.get_ident()
+            sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
+            events._set_running_loop(self)
+            if main:
+                self._enter_signals()
+            self._run()
+        finally:
+            if main:
+                self._leave_signals()
+            self._stopping = False
+            self._thread_id = None
+            events._set_running_loop(None)
+            self._set_coroutine_origin_tracking(False)
+            sys.set_asyncgen_hooks(*old_agen_hooks)
+
+    def close(self) -> None:
+        """Close the loop: queued callbacks are dropped, the executor is told to end; idempotent."""
+        if self.is_running():
+            raise RuntimeError("Cannot close a running event loop")
+        if self.is_closed():
+            return
+        if self._debug:
+            logger.debug("Close %r", self)
+        self._forget_signals()
+        self._close_native()
+        self._executor_shutdown_called = True
+        executor = self._default_executor
+        if executor is not None:
+            self._default_executor = None
+            executor.shutdown(wait=False)
+
+    def _create_task_slow(self, coro: Any, **kwargs: Any) -> Any:
+        return super().create_task(coro, **kwargs)
+
+    def _run_debug(self, handle: Any) -> None:
+        # As BaseEventLoop._run_once does in debug mode.
+        try:
+            self._current_handle = handle
+            t0 = self.time()
+            handle._run()
+            dt = self.time() - t0
+            if dt >= self.slow_callback_duration:
+                logger.warning("Executing %s took %.3f seconds", base_events._format_handle(handle), dt)
+        finally:
+            self._current_handle = None
+
+    def _add_callback(self, handle: Any) -> None:
+        if not handle._cancelled:
+            self.call_soon(handle._run)
+
+    def _add_callback_signalsafe(self, handle: Any) -> None:
+        self._add_callback(handle)
+        self._write_to_self()
+
+    # Signals
+
+    def _enter_signals(self) -> None:
+        """Let every C-level signal wake the poll; whoever had the wakeup descriptor gets its bytes from us."""
+        wfd = self._signal_fds()[1]
+        old = signal.set_wakeup_fd(wfd, warn_on_full_buffer=False)
+        self._foreign_wakeup_fd = -1 if old == wfd else old
+
+    def _leave_signals(self) -> None:
+        if self.is_closed():
+            return
+        wfd = self._signal_fds()[1]
+        if self._signal_handlers:
+            return  # as on asyncio, signals between two runs are kept for the next
+        if signal.set_wakeup_fd(-1) == wfd and self._foreign_wakeup_fd != -1:
+            signal.set_wakeup_fd(self._foreign_wakeup_fd)
+        self._foreign_wakeup_fd = -1
+
+    def _signal_bytes(self) -> None:
+        rfd = self._signal_fds()[0]
+        try:
+            data = os.read(rfd, 4096)
+        except (BlockingIOError, InterruptedError):
+            return
+        if self._foreign_wakeup_fd != -1:
+            try:
+                os.write(self._foreign_wakeup_fd, data)
+            except OSError:
+                pass
+        self._process_self_data(data)
+
+    def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:
+        """Call callback(*args) in the loop when a signal arrives; main thread only.
+
+        Raises ValueError or RuntimeError for a signal that cannot be caught, as asyncio does.
+        """
+        if coroutines.iscoroutine(callback) or coroutines.iscoroutinefunction(callback):
+            raise TypeError("coroutines cannot be used with add_signal_handler()")
+        self._check_signal(sig)
+        self._check_closed()
+        try:
+            old = signal.set_wakeup_fd(self._signal_fds()[1], warn_on_full_buffer=False)
+        except (ValueError, OSError) as exc:
+            raise RuntimeError(str(exc)) from None
+        if not self._signal_handlers and not self.is_running():
+            self._foreign_wakeup_fd = old if old != self._signal_fds()[1] else -1
+        self._signal_handlers[sig] = events.Handle(callback, args, self, None)
+        try:
+            signal.signal(sig, _ignore_signal)
+            signal.siginterrupt(sig, False)
+        except OSError as exc:
+            del self._signal_handlers[sig]
+            self._release_wakeup_fd()
+            if exc.errno == 22:
+                raise RuntimeError(f"sig {sig} cannot be caught") from None
+            raise
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        """Give a signal its default action back; True if it had a handler here."""
+        self._check_signal(sig)
+        try:
+            del self._signal_handlers[sig]
+        except KeyError:
+            return False
+        handler = signal.default_int_handler if sig == signal.SIGINT else signal.SIG_DFL
+        try:
+            signal.signal(sig, handler)
+        except OSError as exc:
+            if exc.errno == 22:
+                raise RuntimeError(f"sig {sig} cannot be caught") from None
+            raise
+        self._release_wakeup_fd()
+        return True
+
+    def _release_wakeup_fd(self) -> None:
+        """Without handlers, and between runs, the wakeup descriptor is not ours."""
+        if self._signal_handlers or self.is_running():
+            return
+        try:
+            signal.set_wakeup_fd(self._foreign_wakeup_fd)
+        except (ValueError, OSError) as exc:
+            logger.info("set_wakeup_fd(-1) failed: %s", exc)
+        self._foreign_wakeup_fd = -1
+
+    def _forget_signals(self) -> None:
+        if not self._signal_handlers:
+            return
+        if sys.is_finalizing():
+            warnings.warn(
+                f"Closing the loop {self!r} on interpreter shutdown stage, skipping signal handlers removal",
+                ResourceWarning,
+                source=self,
+            )
+            self._signal_handlers.clear()
+            return
+        for sig in list(self._signal_handlers):
+            self.remove_signal_handler(sig)
+
+    # Transports
+
+    def _make_socket_transport(
+        self, sock: Any, protocol: Any, waiter: Any = None, *, extra: Any = None, server: Any = None
+    ) -> Any:
+        self._ensure_fd_no_transport(sock)
+        return self._make_stream(sock, protocol, waiter, extra, server)
+
+    def _make_ssl_transport(
+        self,
+        rawsock: Any,
+        protocol: Any,
+        sslcontext: Any,
+        waiter: Any = None,
+        *,
+        server_side: bool = False,
+        server_hostname: Any = None,
+        extra: Any = None,
+        server: Any = None,
+        ssl_handshake_timeout: Any = constants.SSL_HANDSHAKE_TIMEOUT,
+        ssl_shutdown_timeout: Any = constants.SSL_SHUTDOWN_TIMEOUT,
+    ) -> Any:
+        from asyncio import sslproto
+
+        self._ensure_fd_no_transport(rawsock)
+        ssl_protocol = sslproto.SSLProtocol(
+            self,
+            protocol,
+            sslcontext,
+            waiter,
+            server_side,
+            server_hostname,
+            ssl_handshake_timeout=ssl_handshake_timeout,
+            ssl_shutdown_timeout=ssl_shutdown_timeout,
+        )
+        self._make_stream(rawsock, ssl_protocol, None, extra, server)
+        return ssl_protocol._app_transport
+
+    # Servers
+
+    def _start_serving(
+        self, protocol_factory: Any, sock: Any, sslcontext: Any = None, server: Any = None, backlog: int = 100, *args: Any
+    ) -> None:
+        if sslcontext is None:
+            self._start_accepting(sock, protocol_factory, server, backlog)
+        else:
+            self._add_reader(
+                sock.fileno(), self._accept_connection, protocol_factory, sock, sslcontext, server, backlog, *args
+            )
+
+    def _accept_failed(
+        self, exc: OSError, pause: bool, sock: Any, protocol_factory: Any, server: Any, backlog: int
+    ) -> None:
+        if not pause:
+            self.call_exception_handler(
+                {
+                    "message": f"Exception in callback _accept_connection({sock!r})",
+                    "exception": exc,
+                    "socket": trsock.TransportSocket(sock),
+                }
+            )
+            return
+        self.call_exception_handler(
+            {
+                "message": "socket.accept() out of system resource",
+                "exception": exc,
+                "socket": trsock.TransportSocket(sock),
+            }
+        )
+        self._remove_reader(sock.fileno())
+        self.call_later(constants.ACCEPT_RETRY_DELAY, self._resume_serving, protocol_factory, sock, server, backlog)
+
+    def _resume_serving(self, protocol_factory: Any, sock: Any, server: Any, backlog: int) -> None:
+        if sock.fileno() != -1 and (server is None or server.is_serving()):
+            self._start_serving(protocol_factory, sock, None, server, backlog)
+
+    def _accept_failed_connection(self, exc: BaseException, protocol: Any) -> None:
+        if self._debug:
+            context = {"message": "Error on transport creation for incoming connection", "exception": exc}
+            if protocol is not None:
+                context["protocol"] = protocol
+            self.call_exception_handler(context)
+
+    # Sendfile
+
+    async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int | None) -> int:
+        if not isinstance(transp, _treadle.TCPTransport):
+            return await super()._sendfile_native(transp, file, offset, count)
+        resume_reading = transp.is_reading()
+        transp.pause_reading()
+        await transp._make_empty_waiter()
+        try:
+            return await self.sock_sendfile(transp._sock, file, offset, count, fallback=False)
+        finally:
+            transp._reset_empty_waiter()
+            if resume_reading:
+                transp.resume_reading()

@@ -1,0 +1,72 @@
+"""What the C code calls once per failure, per connection or in debug mode: asyncio's own texts, built in Python."""
+
+from __future__ import annotations
+
+import sys
+from asyncio import constants, format_helpers, futures, trsock
+from asyncio.log import logger
+from typing import Any
+
+SENDFILE_MODE = constants._SendfileMode.TRY_NATIVE
+wake_waiter = futures._set_result_unless_cancelled
+_wrap_transport_socket = trsock.TransportSocket
+
+
+def _source_stack() -> Any:
+    return format_helpers.extract_stack(sys._getframe(1))
+
+
+def handle_repr(handle: Any) -> str:
+    """Return asyncio's text for a Handle or TimerHandle."""
+    if handle._repr is not None:
+        return handle._repr
+    timer = hasattr(handle, "when")
+    info = ["TimerHandle" if timer else "Handle"]
+    if handle._cancelled:
+        info.append("cancelled")
+    if timer:
+        info.append(f"when={handle._when}")
+    if handle._callback is not None:
+        info.append(_format_callback(handle))
+    if handle._source_traceback:
+        frame = handle._source_traceback[-1]
+        info.append(f"created at {frame[0]}:{frame[1]}")
+    return "<{}>".format(" ".join(info))
+
+
+if sys.version_info >= (3, 13):
+
+    def _format_callback(handle: Any) -> str:
+        return format_helpers._format_callback_source(handle._callback, handle._args, debug=handle._loop.get_debug())
+
+else:
+
+    def _format_callback(handle: Any) -> str:
+        return format_helpers._format_callback_source(handle._callback, handle._args)
+
+
+def _callback_failed(handle: Any, exc: BaseException) -> None:
+    context = {"message": f"Exception in callback {_format_callback(handle)}", "exception": exc, "handle": handle}
+    if handle._source_traceback:
+        context["source_traceback"] = handle._source_traceback
+    handle._loop.call_exception_handler(context)
+
+
+def _log_conn_lost() -> None:
+    logger.warning("socket.send() raised exception.")
+
+
+def _transport_debug(text: str, transport: Any) -> None:
+    logger.debug(text, transport)
+
+
+def _transport_debug_exc(transport: Any, message: str, exc: BaseException) -> None:
+    logger.debug("%r: %s", transport, message, exc_info=exc)
+
+
+def detach_server(server: Any, transport: Any) -> None:
+    """Tell a server that a transport was collected without being closed."""
+    if sys.version_info >= (3, 13):
+        server._detach(transport)
+    else:
+        server._detach()
