@@ -22,10 +22,10 @@ void tdl_sched_init(struct tdl_sched *s)
 void tdl_sched_push(struct tdl_sched *s, struct tdl_item *item)
 {
     TDL_ASSERT(item->link.state == TDL_ITEM_IDLE);
-    /* Only the owner writes the count, so a load and a store do; a poster that learns of this push by
-     * other means reads a count that includes it (MO-4). */
+    /* Only the owner writes the count, so a load and a store do. No order is needed: whoever learns of this
+     * push by other means reads a count that includes it, by coherence alone (MO-4). */
     uint32_t mark = tdl_load_relaxed_u32(&s->pushed) + 1;
-    tdl_store_release_u32(&s->pushed, mark);
+    tdl_store_relaxed_u32(&s->pushed, mark);
     item->link.mark = mark;
     item->link.state = TDL_ITEM_QUEUED;
     tdl_queue_push(&s->ready, &item->link);
@@ -34,7 +34,7 @@ void tdl_sched_push(struct tdl_sched *s, struct tdl_item *item)
 
 uint32_t tdl_sched_mark(const struct tdl_sched *s)
 {
-    return tdl_load_acquire_u32(&s->pushed); /* MO-4 */
+    return tdl_load_relaxed_u32(&s->pushed); /* MO-4 */
 }
 
 const tdl_atomic_u32 *tdl_sched_mark_source(const struct tdl_sched *s)

@@ -35,7 +35,7 @@ int tdl_inbox_post(struct tdl_inbox *in, struct tdl_link *link)
         return TDL_ECLOSED;
     }
     /* MO-4: the mark is read, and written to the link, before the push publishes the link. */
-    link->mark = in->mark_source != NULL ? tdl_load_acquire_u32(in->mark_source) : 0;
+    link->mark = in->mark_source != NULL ? tdl_load_relaxed_u32(in->mark_source) : 0;
     tdl__inbox_push(in, link);
     tdl_wake_notify(in->wake);
     (void)tdl_fetch_sub_release_u32(&in->gate, 1); /* MO-3, poster: leave, nothing is touched after it */
