@@ -45,40 +45,43 @@ enum tdl_job_state tdl__job_give_up(struct tdl_job *job)
     return (enum tdl_job_state)tdl_exchange_acq_rel_u32(&job->state, TDL_JOB_ABANDONED);
 }
 
-/* Unlinks a job that no worker has popped; such a job is released here, any other by the worker that holds
- * it. An idle job that is linked waits in a forked child for its owner. */
-static bool take_out_locked(struct tdl_pool *pool, struct tdl_job *job, uint32_t state)
+/* Takes a job that no worker has popped out of its queue, or out of those that wait in a forked child for
+ * their owner. */
+static void take_out_locked(struct tdl_pool *pool, struct tdl_job *job, uint32_t state)
 {
-    if (!tdl_node_is_linked(&job->node))
-        return false;
     if (state == TDL_JOB_IDLE)
         tdl_node_remove(&job->node);
     else
         tdl__class_remove_locked(&pool->classes[job->job_class], job);
-    return true;
 }
 
+/* Under the lock a linked job stays linked. One that is not linked may be freed by its worker as soon as the
+ * owner has given it up, so that is looked at first. */
 bool tdl_job_cancel(struct tdl_pool *pool, struct tdl_job *job)
 {
-    /* The lock is taken first, because a worker that loses the swap frees the job. */
     pthread_mutex_lock(&pool->lock);
+    bool linked = tdl_node_is_linked(&job->node);
     uint32_t before = TDL_JOB_WAITING;
     bool won = tdl_cas_acq_rel_u32(&job->state, &before, TDL_JOB_CANCELED); /* MO-5 */
-    bool ours = (won || before == TDL_JOB_IDLE) && take_out_locked(pool, job, before);
+    TDL_ASSERT(!linked || won || before == TDL_JOB_IDLE);
+    if (linked)
+        take_out_locked(pool, job, before);
     pthread_mutex_unlock(&pool->lock);
-    if (ours)
+    if (linked)
         job->release(job);
-    return won || ours;
+    return won || linked;
 }
 
 bool tdl_job_abandon(struct tdl_pool *pool, struct tdl_job *job)
 {
     pthread_mutex_lock(&pool->lock);
+    bool linked = tdl_node_is_linked(&job->node);
     uint32_t before = (uint32_t)tdl__job_give_up(job); /* MO-5 */
-    TDL_ASSERT(before <= TDL_JOB_DONE);
-    bool ours = before <= TDL_JOB_WAITING && take_out_locked(pool, job, before);
+    TDL_ASSERT(linked ? before <= TDL_JOB_WAITING : before >= TDL_JOB_WAITING && before <= TDL_JOB_DONE);
+    if (linked)
+        take_out_locked(pool, job, before);
     pthread_mutex_unlock(&pool->lock);
-    if (ours)
+    if (linked)
         job->release(job);
     return before != TDL_JOB_DONE;
 }
