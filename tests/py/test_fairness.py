@@ -52,7 +52,7 @@ class Chain:
 
 
 def run(python, variant, body):
-    code = PRELUDE + textwrap.dedent(body)
+    code = PRELUDE + textwrap.dedent(body) + CHECK
     done = python(code=code, env=VARIANTS[variant], check=True)
     return done.stdout
 
@@ -76,7 +76,7 @@ def test_the_switch_is_in_force(python):
 
 
 def test_a_chain_lets_a_readable_socket_through(python, variant):
-    run(python, variant, "chain = Chain()\ndelays = chain.run()\n" + CHECK)
+    run(python, variant, "chain = Chain()\ndelays = chain.run()\n")
 
 
 def test_while_another_thread_runs(python, variant):
@@ -86,7 +86,7 @@ def test_while_another_thread_runs(python, variant):
         chain = Chain()
         delays = chain.run()
         over.set(); thread.join()
-        """ + CHECK)
+        """)
 
 
 def test_with_paused_readers_and_unread_data(python, variant):
@@ -104,7 +104,7 @@ def test_with_paused_readers_and_unread_data(python, variant):
         kept = loop.run_until_complete(setup())
         chain = Chain()
         delays = chain.run()
-        """ + CHECK)
+        """)
 
 
 def test_with_partial_reads(python, variant):
@@ -119,7 +119,7 @@ def test_with_partial_reads(python, variant):
         chain.disturb = lambda n: chain.b.send(b'yz')
         loop.add_reader(chain.a, chain.readable)
         delays = chain.run()
-        """ + CHECK)
+        """)
 
 
 def test_with_sockets_closed_and_opened_in_between(python, variant):
@@ -132,7 +132,7 @@ def test_with_sockets_closed_and_opened_in_between(python, variant):
             a.close(); b.close()
         chain = Chain(disturb=disturb)
         delays = chain.run()
-        """ + CHECK)
+        """)
 
 
 def test_with_forks_in_between(python, variant):
@@ -145,7 +145,7 @@ def test_with_forks_in_between(python, variant):
                 os.waitpid(pid, 0)
         chain = Chain(rounds=100, disturb=disturb)
         delays = chain.run()
-        """ + CHECK)
+        """)
 
 
 def test_with_timers_and_remote_calls_in_between(python, variant):
@@ -156,7 +156,7 @@ def test_with_timers_and_remote_calls_in_between(python, variant):
             loop.call_soon_threadsafe(int)
         chain = Chain(disturb=disturb)
         delays = chain.run()
-        """ + CHECK)
+        """)
 
 
 def test_after_the_loop_slept_and_ran_again(python, variant):
@@ -165,7 +165,7 @@ def test_after_the_loop_slept_and_ran_again(python, variant):
             loop.run_until_complete(asyncio.sleep(0.001))
             chain = Chain(rounds=20)
             delays = chain.run()
-        """ + CHECK)
+        """)
 
 
 def test_a_writer_gets_through_a_chain(python, variant):
@@ -185,7 +185,7 @@ def test_a_writer_gets_through_a_chain(python, variant):
             loop.call_soon(link)
         link()
         loop.run_forever()
-        """ + CHECK)
+        """)
 
 
 def test_transports_get_data_through_a_chain(python, variant):
@@ -205,7 +205,7 @@ def test_transports_get_data_through_a_chain(python, variant):
             loop.call_soon(link)
         link()
         loop.run_forever()
-        """ + CHECK)
+        """)
 
 
 def test_timers_and_remote_calls_get_through_a_chain(python, variant):
@@ -225,4 +225,4 @@ def test_timers_and_remote_calls_get_through_a_chain(python, variant):
             loop.call_soon(link)
         link()
         loop.run_forever()
-        """ + CHECK)
+        """)

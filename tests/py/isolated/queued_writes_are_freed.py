@@ -36,7 +36,7 @@ async def main():
         if i == 8:
             usage.mark()
     gc.collect()
-    usage.check(rss_kib=8192)
+    usage.check(rss_kib=8192, kept=len(kept))
     listener.close()
 
 

@@ -1,0 +1,188 @@
+"""Random sequences of transport calls against a peer that reads, stalls, half-closes or resets, as on asyncio."""
+import asyncio
+import os
+import socket
+import struct
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+import twin
+
+EXAMPLES = int(os.environ.get("TREADLE_TEST_TRANSPORT_EXAMPLES", "2500"))
+SETTLE = 5
+
+SIZES = st.sampled_from([0, 1, 10, 1000, 70_000, 300_000])
+OPERATIONS = st.one_of(
+    st.tuples(st.just("write"), SIZES),
+    st.tuples(st.just("writelines"), st.lists(SIZES, max_size=3)),
+    st.tuples(st.just("pause")), st.tuples(st.just("resume")),
+    st.tuples(st.just("limits"), st.sampled_from([None, 0, 5, 1000, 100_000])),
+    st.tuples(st.just("write_eof")), st.tuples(st.just("abort")), st.tuples(st.just("close")),
+    st.tuples(st.just("peer_read"), SIZES), st.tuples(st.just("peer_drain")),
+    st.tuples(st.just("peer_write"), st.sampled_from([1, 100, 5000])),
+    st.tuples(st.just("peer_eof")), st.tuples(st.just("peer_reset")), st.tuples(st.just("settle")),
+)
+SEQUENCES = st.lists(OPERATIONS, max_size=10)
+
+
+class Protocol(asyncio.Protocol):
+    def __init__(self, log, eof):
+        self.log, self.eof, self.lost = log, eof, False
+
+    def connection_made(self, transport):
+        self.log.append("made")
+
+    def data_received(self, data):
+        if self.log and isinstance(self.log[-1], tuple) and self.log[-1][0] == "data":
+            self.log[-1] = ("data", self.log[-1][1] + len(data))
+        else:
+            self.log.append(("data", len(data)))
+
+    def eof_received(self):
+        self.log.append("eof")
+        return self.eof
+
+    def pause_writing(self):
+        self.log.append("pause")
+
+    def resume_writing(self):
+        self.log.append("resume")
+
+    def connection_lost(self, exc):
+        self.lost = True
+        self.log.append(("lost", type(exc).__name__ if exc else None))
+
+
+class Peer:
+    """The plain socket at the other end."""
+
+    def __init__(self, sock):
+        self.sock, self.got, self.total = sock, 0, 0
+        sock.setblocking(False)
+
+    def read(self, size):
+        try:
+            return len(self.sock.recv(size)) if size else 0
+        except OSError as exc:
+            return type(exc).__name__
+
+    def drain(self):
+        total = 0
+        while True:
+            got = self.read(1 << 20)
+            if not isinstance(got, int) or got == 0:
+                return total, got
+            total += got
+
+
+def pair(family):
+    if family == "unix":
+        return socket.socketpair()
+    listener = socket.create_server(("127.0.0.1", 0))
+    a = socket.create_connection(listener.getsockname())
+    b, _ = listener.accept()
+    listener.close()
+    return a, b
+
+
+async def settle():
+    for _ in range(SETTLE):
+        await asyncio.sleep(0)
+
+
+def perform(transport, peer, op, log):
+    kind, *args = op
+    if kind == "write":
+        transport.write(b"x" * args[0])
+    elif kind == "writelines":
+        transport.writelines([b"y" * n for n in args[0]])
+    elif kind == "pause":
+        transport.pause_reading()
+    elif kind == "resume":
+        transport.resume_reading()
+    elif kind == "limits":
+        transport.set_write_buffer_limits(high=args[0])
+    elif kind in ("write_eof", "abort", "close"):
+        getattr(transport, kind)()
+    elif kind == "peer_write":
+        try:
+            peer.sock.send(b"z" * args[0])
+        except OSError as exc:
+            log.append(type(exc).__name__)
+    elif kind == "peer_eof":
+        try:
+            peer.sock.shutdown(socket.SHUT_WR)
+        except OSError as exc:
+            log.append(type(exc).__name__)
+    elif kind == "peer_reset":
+        peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.sock.close()
+
+
+async def drive(family, eof, sequence):
+    """Performs the sequence; only what cannot depend on the kernel's buffering is logged."""
+    loop = asyncio.get_running_loop()
+    log = []
+    loop.set_exception_handler(lambda loop, context: log.append(context.get("message")))
+    a, b = pair(family)
+    peer = Peer(b)
+    transport, protocol = await loop.create_connection(lambda: Protocol(log, eof), sock=a)
+    received = 0
+    for op in sequence:
+        if op[0] == "peer_read":
+            got = peer.read(op[1])
+            received += got if isinstance(got, int) else 0
+        elif op[0] == "peer_drain":
+            while True:
+                total, last = peer.drain()
+                received += total
+                await settle()
+                if not total:
+                    break
+            log.append(("drained", last if not isinstance(last, int) else 0))
+        else:
+            try:
+                perform(transport, peer, op, log)
+            except Exception as exc:
+                log.append((op[0], type(exc).__name__, str(exc)))
+        if op[0] != "settle":
+            await settle()
+        log.append((op[0], transport.is_closing(), transport.is_reading() if not protocol.lost else None))
+    if not protocol.lost:
+        log.append(("empty", transport.get_write_buffer_size() == 0))
+    while peer.sock.fileno() >= 0:
+        total, last = peer.drain()
+        received += total
+        await settle()
+        if not total:
+            log.append(("last", last if not isinstance(last, int) else 0))
+            break
+    transport.close()
+    await settle()
+    peer.sock.close()
+    while not protocol.lost:
+        transport.abort()
+        await asyncio.sleep(0)
+    log.append(("received", received))
+    return log
+
+
+def run(factory, *args):
+    loop = factory()
+    try:
+        return loop.run_until_complete(drive(*args))
+    finally:
+        loop.close()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("family", ["unix", "tcp"])
+def test_transports_behave_as_asyncios(family):
+    @settings(max_examples=EXAMPLES, deadline=None, print_blob=True, database=None,
+              suppress_health_check=list(HealthCheck))
+    @given(st.booleans(), SEQUENCES)
+    def check(eof, sequence):
+        assert run(twin.subject_loop, family, eof, sequence) == run(twin.reference_loop, family, eof, sequence)
+
+    check()
