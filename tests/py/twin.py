@@ -9,6 +9,7 @@ import gc
 import importlib
 import inspect
 import io
+import itertools
 import logging
 import os
 import re
@@ -366,8 +367,14 @@ def compare(function, debug, args=(), strict=True):
     got, got_log = run_arm(subject_loop, debug, function, args, subject=True, strict=strict)
     assert sorted(got) == sorted(expected), (got, expected)
     for channel in expected:
-        assert got[channel] == expected[channel], f"channel {channel!r} differs ({LOOP_MODULE} first, asyncio second)"
-    assert got_log == expected_log, "log records differ"
+        _assert_same(f"channel {channel!r}", got[channel], expected[channel])
+    _assert_same("the log", got_log, expected_log)
+
+
+def _assert_same(what, got, expected):
+    pairs = itertools.zip_longest(got, expected, fillvalue="nothing")
+    wrong = [f"{LOOP_MODULE}: {a!r}\nasyncio: {b!r}" for a, b in pairs if a != b]
+    assert not wrong, f"{what} differs\n" + "\n".join(wrong[:6])
 
 
 def twin(function=None, *, modes=MODES, strict=True):
