@@ -34,7 +34,12 @@ function(treadle_add_test_program name)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77)
   if(TREADLE_SANITIZE)
-    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "CK_FORK=no" "TDL_TEST_SCALE=10")
+    # check's forks hide the child from the sanitizers' reports; TDL_TEST_SCALE divides the rounds of races.
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
+      "CK_FORK=no" "TDL_TEST_SCALE=2"
+      "ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1"
+      "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1"
+      "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1")
   endif()
 endfunction()
 

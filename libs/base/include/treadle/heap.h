@@ -2,12 +2,14 @@
  * type. It allocates nothing, inserts in O(1) and can remove from the middle, which is what timers that
  * are mostly canceled want.
  *
- * Example:
- *     // struct job { struct job *child, *sibling, *prev; int key; };
- *     // TDL_HEAP_DEFINE(job_heap, struct job, JOB_SIBLING, JOB_SET_SIBLING, JOB_BEFORE)
- *     // struct job *root = NULL;
- *     // job_heap_insert(&root, &a);
- *     // job_heap_remove(&root, &a);
+ * Example, for a struct job with fields child, sibling and prev, after
+ * TDL_HEAP_DEFINE(job_heap, struct job, job_sibling, job_set_sibling, job_before) at file level:
+ *     struct job first = {0}, second = {0};
+ *     struct job *root = NULL;
+ *     job_heap_insert(&root, &first);
+ *     job_heap_insert(&root, &second);
+ *     job_heap_remove(&root, root);
+ *     job_heap_remove(&root, &second);
  *
  * The heap is a pointer to the root, which is its least node, NULL when empty. A node has fields `child`
  * and `prev` of its own type, and a sibling reached by GET_SIBLING(n) and SET_SIBLING(n, s), so that it may

@@ -1,0 +1,38 @@
+# Called by CTest: installs, moves the prefix, builds and runs the program in SOURCE the WAY asked for.
+file(REMOVE_RECURSE "${WORK}")
+file(MAKE_DIRECTORY "${WORK}")
+
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${ARGN}\n${output}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+run(${CMAKE_COMMAND} --install "${BUILD}" --component dev --prefix "${WORK}/first" --config ${CONFIG})
+# An installed tree says nothing about where it was made: it works after a move.
+file(RENAME "${WORK}/first" "${WORK}/prefix")
+
+if(WAY STREQUAL "cmake")
+  run(${CMAKE_COMMAND} -S "${SOURCE}" -B "${WORK}/build" -DCMAKE_C_COMPILER=${CC}
+    -DCMAKE_PREFIX_PATH=${WORK}/prefix -DWANTED_VERSION=${VERSION})
+  run(${CMAKE_COMMAND} --build "${WORK}/build")
+  run("${WORK}/build/consumer")
+else()
+  set(ENV{PKG_CONFIG_PATH} "${WORK}/prefix/${LIBDIR}/pkgconfig")
+  run(pkg-config --static --cflags --libs treadle-wake treadle-core)
+  separate_arguments(flags UNIX_COMMAND "${output}")
+  foreach(flag IN LISTS flags)
+    if(flag MATCHES "pool|resolve|fileio|uring")
+      message(FATAL_ERROR "wake and core alone ask for ${flag}")
+    endif()
+  endforeach()
+  run(${CC} "${SOURCE}/consumer.c" -o "${WORK}/consumer" ${flags})
+  run("${WORK}/consumer")
+  run(pkg-config --modversion treadle-core)
+  string(STRIP "${output}" output)
+endif()
+if(NOT output STREQUAL "${VERSION}" AND NOT output STREQUAL "treadle ${VERSION}: 2 items\n")
+  message(FATAL_ERROR "unexpected: ${output}")
+endif()

@@ -1,0 +1,2 @@
+extern int fd;
+extern char buffer[64];
