@@ -15,6 +15,14 @@
 
 static const enum tdl_fio_engine engines[] = {TDL_FIO_LINUX_URING, TDL_FIO_LINUX_AIO, TDL_FIO_THREADS, TDL_FIO_SIMULATED};
 
+/* ThreadSanitizer starts no thread in the child of a process that had some, and the allocator of gcc 12's AddressSanitizer
+ * may be locked by a thread that the child does not have. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define FORK_FORBIDS_THREADS true
+#else
+#define FORK_FORBIDS_THREADS false
+#endif
+
 static unsigned scaled(unsigned count)
 {
     const char *scale = getenv("TDL_TEST_SCALE");
@@ -45,7 +53,7 @@ static int child_finds_a_fresh_context(struct tdl_fio *f, struct tdl_fop *pendin
 START_TEST(a_forked_child_gets_a_context_of_its_own)
 {
     struct tdl_fio f;
-    if (!open_engine(&f, (struct variant){engines[_i], TDL_FIO_IMMEDIATE, 8, false}) || engines[_i] == TDL_FIO_SIMULATED)
+    if ((FORK_FORBIDS_THREADS && engines[_i] == TDL_FIO_THREADS) || !open_engine(&f, (struct variant){engines[_i], TDL_FIO_IMMEDIATE, 8, false}))
         return;
     int fd = scratch_file("f", 1000);
     int ends[2];
@@ -280,7 +288,7 @@ int main(void)
     TCase *t = tcase_create("edges");
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_loop_test(t, a_forked_child_gets_a_context_of_its_own, 0, 4);
+    tcase_add_loop_test(t, a_forked_child_gets_a_context_of_its_own, 0, 3);
     tcase_add_test(t, closing_twice_does_nothing);
     tcase_add_test(t, closing_does_not_wait_for_a_pipe);
     tcase_add_loop_test(t, a_polling_thread_never_meets_a_full_queue, 0, 3);
