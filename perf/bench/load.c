@@ -143,7 +143,7 @@ static void resolve(struct load *load)
         if (strlen(o->unix_path) >= sizeof address->sun_path) {
             load_fail("the path is too long", 0);
         }
-        (void)strcpy(address->sun_path, o->unix_path);
+        memcpy(address->sun_path, o->unix_path, strlen(o->unix_path) + 1);
         load->address_length = sizeof *address;
         return;
     }

@@ -53,7 +53,8 @@ static int child_finds_a_fresh_context(struct tdl_fio *f, struct tdl_fop *pendin
 START_TEST(a_forked_child_gets_a_context_of_its_own)
 {
     struct tdl_fio f;
-    if ((FORK_FORBIDS_THREADS && engines[_i] == TDL_FIO_THREADS) || !open_engine(&f, (struct variant){engines[_i], TDL_FIO_IMMEDIATE, 8, false}))
+    if ((FORK_FORBIDS_THREADS && engines[_i] == TDL_FIO_THREADS) ||
+        !open_engine(&f, (struct variant){engines[_i], TDL_FIO_IMMEDIATE, 8, false}))
         return;
     int fd = scratch_file("f", 1000);
     int ends[2];

@@ -14,7 +14,7 @@ static char scratch_path[64];
 
 void scratch_make(void)
 {
-    strcpy(scratch_path, "treadle-fileio-XXXXXX");
+    memcpy(scratch_path, "treadle-fileio-XXXXXX", sizeof "treadle-fileio-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(scratch_path));
     scratch_fd = open(scratch_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     ck_assert_int_ge(scratch_fd, 0);

@@ -128,8 +128,6 @@ static int descriptor(struct tdl_fio *f)
     return has_poller(u) ? u->epoll_fd : u->main.fd;
 }
 
-/* ---------- submission ---------- */
-
 /* One poll entry on the workers' descriptor makes their results show on the ring's. */
 static void watch_workers(struct tdl_fio *f, struct tdl__uring *u)
 {
@@ -267,8 +265,6 @@ static void submit(struct tdl_fio *f)
     }
 }
 
-/* ---------- completion ---------- */
-
 static void chain_part(struct tdl_fio *f, struct tdl__uring *u, struct tdl_fop *op, enum tdl__part part, int32_t res)
 {
     if (part != TDL__PART_CLOSE && res < 0 && op->result >= 0 && (part != TDL__PART_PROBE || op->result < (int64_t)op->length))
@@ -357,8 +353,6 @@ static int wait(struct tdl_fio *f, uint64_t timeout_ns)
         return tdl__fio_wait_readable(u->main.fd, timeout_ns);
     return 0;
 }
-
-/* ---------- cancel ---------- */
 
 static void ask_to_cancel(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, uint64_t data, uint32_t flags)
 {

@@ -60,23 +60,27 @@ struct tdl_job {
 /* Prepares a job to be submitted.
  * Thread:  owner
  * Owns:    the caller keeps the job until its done link arrives, or until release is called; work runs on a
- * pool thread and must not touch what the owner frees before then; release runs on either side and frees the
- * job Errors:  none Cost:    O(1) */
+ *          pool thread and must not touch what the owner frees before then; release runs on either side and
+ *          frees the job
+ * Errors:  none
+ * Cost:    O(1) */
 void tdl_job_init(struct tdl_job *job, tdl_job_fn work, tdl_job_fn release);
 
 /* Takes a job back before it starts; true means that work was not and will not be called.
  * Thread:  owner
  * Owns:    after true the job is the pool's, which calls release once, before this returns or soon on a
- * worker; after false nothing has changed Errors:  false when the job has started, is done, or was never
- * submitted Cost:    O(1), one compare-and-swap and the pool's lock */
+ *          worker; after false nothing has changed
+ * Errors:  false when the job has started, is done, or was never submitted
+ * Cost:    O(1), one compare-and-swap and the pool's lock */
 bool tdl_job_cancel(struct tdl_pool *pool, struct tdl_job *job);
 
 /* Gives a job up, whatever it is doing; true means that nothing will be posted.
  * Thread:  owner
  * Owns:    after true the job is the pool's, which calls release once, on the worker if the call is being
- * made; after false the done link is in the inbox or about to be, and the owner receives and frees it as
- * usual Errors:  false when the job was done before Cost:    O(1), one exchange, and the pool's lock if it
- * was waiting */
+ *          made; after false the done link is in the inbox or about to be, and the owner receives and frees
+ *          it as usual
+ * Errors:  false when the job was done before
+ * Cost:    O(1), one exchange, and the pool's lock if it was waiting */
 bool tdl_job_abandon(struct tdl_pool *pool, struct tdl_job *job);
 
 /* Marks a received job as the owner's, so that it can be submitted again.

@@ -57,28 +57,36 @@ int tdl_pool_open(struct tdl_pool **pool, const struct tdl_pool_options *options
 /* Gives a job to the pool; when it is done, its link is posted to the inbox.
  * Thread:  any
  * Owns:    the job is the pool's until the link is received, or until release is called; inbox and done must
- * stay valid until the link was received, or until detach or close returned Errors:  TDL_EAGAIN when no
- * thread could be started and none of its class would come back; the job is IDLE then Cost:    O(1), the
- * pool's lock; wakes or starts a thread if none is on its way */
+ *          stay valid until the link was received, or until detach or close returned
+ * Errors:  TDL_EAGAIN when no thread could be started and none of its class would come back; the job is IDLE
+ *          then
+ * Cost:    O(1), the pool's lock; wakes or starts a thread if none is on its way */
 int tdl_pool_submit(struct tdl_pool *pool, struct tdl_job *job, uint32_t job_class, struct tdl_inbox *inbox,
                     struct tdl_link *done);
 
 /* Cancels and abandons every job that would post to this inbox; on return no worker touches it any more.
  * Thread:  owner of the inbox
  * Owns:    release is called for each waiting job before this returns, and for each executing one by its
- * worker; links that were posted before stay in the inbox Errors:  none Cost:    O(waiting + threads); may
- * wait for a post in progress, never for a job */
+ *          worker; links that were posted before stay in the inbox
+ * Errors:  none
+ * Cost:    O(waiting + threads); may wait for a post in progress, never for a job */
 void tdl_pool_detach(struct tdl_pool *pool, struct tdl_inbox *inbox);
 
 /* Closes the pool at once, whatever its threads are doing.
  * Thread:  any, when no other call on the pool is being made or will be
  * Owns:    as tdl_pool_detach for every inbox; the pool is gone for the caller, and its memory is freed by
- * the last worker Errors:  none Cost:    O(waiting + threads) */
+ *          the last worker
+ * Errors:  none
+ * Cost:    O(waiting + threads) */
 void tdl_pool_close(struct tdl_pool *pool);
 
 /* In a forked child, takes back one job that was waiting or executing when the process forked; NULL when
- * there is none left. Thread:  any, in the child Owns:    the job is the caller's and IDLE: it may be
- * submitted again or freed; nothing of it was posted in the child Errors:  none Cost:    O(1) */
+ * there is none left.
+ * Thread:  any, in the child
+ * Owns:    the job is the caller's and IDLE: it may be submitted again or freed; nothing of it was posted in
+ *          the child
+ * Errors:  none
+ * Cost:    O(1) */
 struct tdl_job *tdl_pool_take_forked(struct tdl_pool *pool);
 
 /* Reads the counts; they are of one moment, and old when they are returned.

@@ -55,8 +55,10 @@ struct tdl_lookup {
 /* Prepares a getaddrinfo(3).
  * Thread:  owner
  * Owns:    the texts and hints are copied; the lookup is as its job; release is called once if the lookup is
- * dropped, on either side, after its contents were cleared, and frees the lookup; NULL for one that is never
- * dropped Errors:  TDL_ENOMEM; nothing is held then Cost:    O(length), an allocation only for long texts */
+ *          dropped, on either side, after its contents were cleared, and frees the lookup; NULL for one that
+ *          is never dropped
+ * Errors:  TDL_ENOMEM; nothing is held then
+ * Cost:    O(length), an allocation only for long texts */
 int tdl_lookup_forward(struct tdl_lookup *lookup, const char *node, const char *service,
                        const struct addrinfo *hints, tdl_lookup_fn release);
 
@@ -97,9 +99,12 @@ int tdl_lookup_status(const struct tdl_lookup *lookup);
  * Cost:    O(rows) frees */
 void tdl_lookup_clear(struct tdl_lookup *lookup);
 
-/* Gives the number of slots a lookup class should have: CPUs in this thread's affinity mask plus 4, at
- * most 32. Thread:  any Owns:    nothing Errors:  none; 1 CPU is assumed if the mask can't be read Cost: one
- * syscall */
+/* Gives the number of slots a lookup class should have: CPUs in this thread's affinity mask plus 4, at most
+ * 32.
+ * Thread:  any
+ * Owns:    nothing
+ * Errors:  none; 1 CPU is assumed if the mask can't be read
+ * Cost:    one syscall */
 uint32_t tdl_lookup_slots(void);
 
 /* Translates libc's EAI code to a status; 0 stays 0, a code unknown here is TDL_EAI_FAIL.

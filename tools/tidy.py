@@ -1,0 +1,165 @@
+"""The style law that a machine can see: tidy.py [ROOT]. Prints each violation; exit code 1 if any.
+
+C: functions of at most 70 lines, files of at most 800; memory orders in base/atomic.h only; calls that have a
+better replacement; the four contract lines over every function of a public header; sources that no CMakeLists.txt
+names. All text: line length, tabs, trailing blanks, unfinished marks, banners, names that say nothing.
+"""
+import pathlib
+import re
+import sys
+
+FUNCTION_LINES = 70
+FILE_LINES = 800
+LINE_LENGTH = 140
+FOLDERS = ("libs", "cli", "tests", "tools", "perf", "scripts", "cmake")
+CONTRACT = ("Thread:", "Owns:", "Errors:", "Cost:")
+
+# (pattern, where it is looked for, where it is allowed, what to do instead)
+NOWHERE = r"$^"
+BELOW_PYTHON = r"libs/(?!pyloop/).*"
+BANS = [
+    (r"\bmemory_order_\w+|__ATOMIC_\w+|\bstdatomic\.h|__sync_\w+", r".*\.[ch]$",
+     r"libs/base/include/treadle/atomic\.h", "name the order by an operation of treadle/atomic.h"),
+    (r"\b(strcpy|strcat|sprintf|vsprintf|gets|strtok|atoi|alloca)\s*\(", r".*\.[ch]$", NOWHERE,
+     "use the bounded or checking form"),
+    (r"(?<![\w.>])(malloc|calloc|realloc|free|strdup)\s*\(", BELOW_PYTHON + r"\.[ch]$",
+     r"libs/base/src/alloc\.c", "use tdl_malloc and its kin, which pass the failpoints"),
+    (r"(?<![\w.>])assert\s*\(|<assert\.h>", r"(libs|cli)/.*\.[ch]$", NOWHERE, "use TDL_ASSERT or TDL_VERIFY"),
+    (r"(?<![\w.>])(printf|fprintf|puts|perror|getenv|secure_getenv)\s*\(", BELOW_PYTHON + r"src/.*\.[ch]$", NOWHERE,
+     "libraries neither print nor read the environment"),
+    (r"(?<![\w.>])(sleep|usleep|nanosleep)\s*\(", r"(libs|cli|tests)/.*\.[ch]$", r"tests/preload/",
+     "wait for the event itself"),
+]
+MARKS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+BANNER = re.compile(r"[/#*]\s*[-=*#]{6,}|/\*{3,}")
+EMPTY_NAMES = re.compile(r"(^|_)(utils?|misc|helpers?|common|stuff)(_|\.|$)")
+ONE_MACHINE = re.compile(r"(?<![\w.])/(?:wor" r"k|roo" r"t|far" r"m)/")
+
+
+def text_files(root):
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in (".c", ".h", ".cpp", ".py", ".cmake", ".sh", ".pyi") or path.name == "CMakeLists.txt":
+                if "__pycache__" not in path.parts:
+                    yield path.relative_to(root), path.read_text()
+
+
+def strip_comments(text):
+    """Blanks comments and strings, keeping the lines."""
+    def blank(match):
+        word = match.group(0)
+        return '""' if word[0] in "\"'" else "\n" * word.count("\n")
+    return re.sub(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*.*?\*/|//[^\n]*', blank, text, flags=re.DOTALL)
+
+
+def check_text(name, text):
+    python = name.suffix in (".py", ".pyi")
+    if text and not text.endswith("\n"):
+        yield name, 0, "no newline at the end"
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > LINE_LENGTH:
+            yield name, number, f"{len(line)} columns, at most {LINE_LENGTH}"
+        if "\t" in line:
+            yield name, number, "a tab"
+        if line != line.rstrip():
+            yield name, number, "blanks at the end"
+        if MARKS.search(line):
+            yield name, number, "an unfinished mark; do it or open an issue"
+        if BANNER.search(line) and not python:
+            yield name, number, "a banner"
+        if ONE_MACHINE.search(line):
+            yield name, number, "a path of one machine"
+    if EMPTY_NAMES.search(name.stem) or EMPTY_NAMES.search(name.parent.name.replace("common", "")):
+        yield name, 0, "a name that says no concern"
+
+
+def check_bans(name, code):
+    place = name.as_posix()
+    for pattern, where, allowed, instead in BANS:
+        if not re.match(where, place) or re.match(allowed, place):
+            continue
+        for number, line in enumerate(code.splitlines(), 1):
+            found = re.search(pattern, line)
+            if found:
+                yield name, number, f"{found.group(0).strip()}: {instead}"
+
+
+def functions(code):
+    """Yields (first line, last line) of each function body at file level, by braces in column 0."""
+    lines = code.splitlines()
+    start = None
+    for number, line in enumerate(lines, 1):
+        if start is None:
+            opens_alone = line.rstrip() == "{" and number > 1 and lines[number - 2].rstrip().endswith(")")
+            opens_behind = re.match(r"[A-Za-z_].*\)\s*\{\s*$", line)
+            if opens_alone or opens_behind:
+                start = number
+        elif line.startswith("}"):
+            yield start, number
+            start = None
+
+
+def check_lengths(name, code):
+    count = len(code.splitlines())
+    if count > FILE_LINES:
+        yield name, 0, f"{count} lines, at most {FILE_LINES}: perhaps two rooms"
+    for first, last in functions(code):
+        if last - first - 1 > FUNCTION_LINES:
+            yield name, first, f"a function of {last - first - 1} lines, at most {FUNCTION_LINES}"
+
+
+DECLARATION = re.compile(
+    r"(?P<comment>/\*(?:(?!\*/).)*\*/\n)?"
+    r"(?P<code>(?:__attribute__\(\([^\n]*\)\)[ \n])?(?:static inline |extern )?"
+    r"(?:const |struct |enum |unsigned |_Noreturn )*\w+[ *\n]+\**(?P<name>tdl_\w+)\([^;{]*?\)"
+    r"\s*(?:__attribute__[^;{]*)?[;{\n])",
+    re.DOTALL | re.MULTILINE)
+
+
+def check_contracts(name, text):
+    """Every function of a public header stands under a comment with the four lines, in order."""
+    text = re.sub(r"^#define(?:.*\\\n)*.*\n", "", text, flags=re.MULTILINE)
+    for match in DECLARATION.finditer(text):
+        if match.start() > 0 and text[match.start() - 1] != "\n":
+            continue
+        comment = match.group("comment") or ""
+        number = text.count("\n", 0, match.start("code")) + 1
+        found = re.findall(r"^ \* (Thread|Owns|Errors|Cost): +\S", comment, re.MULTILINE)
+        if [word + ":" for word in found] != list(CONTRACT):
+            yield name, number, f"{match.group('name')}: its comment needs {', '.join(CONTRACT)} in this order"
+
+
+def check_listed(root, name):
+    """A source that its library does not build is dead."""
+    lib = root.joinpath(*name.parts[:2]) / "CMakeLists.txt"
+    inside = name.as_posix().split("/src/", 1)[1]
+    if lib.exists() and not re.search(rf"(?<![\w-]){re.escape(inside)}(?![\w-])", lib.read_text()):
+        yield name, 0, f"no line of {lib.relative_to(root)} names it"
+
+
+def check(root):
+    problems, seen = [], 0
+    for name, text in text_files(root):
+        seen += 1
+        problems += check_text(name, text)
+        if name.suffix in (".c", ".h"):
+            code = strip_comments(text)
+            problems += check_bans(name, code)
+            problems += check_lengths(name, code)
+        if re.match(r"libs/\w+/include/treadle/\w+\.h$", name.as_posix()):
+            problems += check_contracts(name, text)
+        if re.match(r"libs/\w+/src/.*\.c$", name.as_posix()):
+            problems += check_listed(root, name)
+    if not seen:
+        problems.append((root, 0, "no files"))
+    return [f"{name}:{number}: {what}" for name, number, what in problems]
+
+
+def main(root="."):
+    problems = check(pathlib.Path(root).resolve())
+    print("\n".join(problems) if problems else "tidy: no violation")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
