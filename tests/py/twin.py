@@ -49,6 +49,7 @@ def norm(value):
         value = _FD.sub("fd=N", value)
         value = _CREATED.sub("", value)
         value = _LOOP_REPR.sub("<LOOP ", value)
+        value = re.sub(r"\bpid=\d+", "pid=N", value)
         value = re.sub(r"fileno\(\)=-?\d+", "fileno()=N", value)
         return _PORT.sub(r"\1\2PORT", value)
     if isinstance(value, tuple):

@@ -1,0 +1,92 @@
+"""loop.sendfile, against asyncio."""
+import asyncio
+import io
+import os
+import socket
+
+import pytest
+
+from twin import twin
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(500_000))
+    return path
+
+
+async def serving(t):
+    got = bytearray()
+    done = t.loop.create_future()
+
+    class Sink(asyncio.Protocol):
+        def data_received(self, data):
+            got.extend(data)
+
+        def connection_lost(self, exc):
+            done.set_result(None)
+
+    server = await t.loop.create_server(Sink, "127.0.0.1", 0)
+    transport, protocol = await t.loop.create_connection(lambda: t.recorder("p"), *server.sockets[0].getsockname())
+    return server, transport, protocol, got, done
+
+
+@pytest.mark.parametrize("offset,count", [(0, None), (1000, None), (0, 5000), (499_990, 100), (600_000, None)])
+@twin
+async def test_a_file_is_sent(t, path, offset, count):
+    server, transport, protocol, got, done = await serving(t)
+    transport.write(b"head")
+    with open(path, "rb") as file:
+        t.log(await t.loop.sendfile(transport, file, offset, count), file.tell())
+    transport.write(b"tail")
+    transport.close()
+    await done
+    expected = path.read_bytes()[offset:None if count is None else offset + count]
+    t.log(bytes(got) == b"head" + expected + b"tail")
+    server.close()
+
+
+@twin
+async def test_what_has_no_descriptor_uses_the_fallback(t):
+    server, transport, protocol, got, done = await serving(t)
+    await t.acall(t.loop.sendfile(transport, io.BytesIO(b"from memory")))
+    await t.acall(t.loop.sendfile(transport, io.BytesIO(b"refused"), fallback=False))
+    transport.close()
+    await done
+    t.log(bytes(got))
+    server.close()
+
+
+@twin
+async def test_closing_transports_and_wrong_values_are_refused(t, path):
+    server, transport, protocol, got, done = await serving(t)
+    with open(path, "rb") as file:
+        await t.acall(t.loop.sendfile(transport, file, -1))
+        await t.acall(t.loop.sendfile(transport, file, 0, 0))
+        await t.acall(t.loop.sendfile(transport, file, 0, "x"))
+        transport.close()
+        await t.acall(t.loop.sendfile(transport, file))
+    with open(path, "r") as text:
+        await t.acall(t.loop.sendfile(transport, text))
+    await done
+    server.close()
+
+
+@twin
+async def test_a_peer_that_leaves_ends_the_sendfile(t, path):
+    listener = socket.create_server(("127.0.0.1", 0))
+    transport, protocol = await t.loop.create_connection(lambda: t.recorder("p"), *listener.getsockname())
+    peer, _ = listener.accept()
+    big = io.FileIO(path, "rb")
+    os.truncate(path, 50_000_000)
+    task = t.loop.create_task(t.loop.sendfile(transport, big))
+    await t.turns(5)
+    peer.close()
+    await asyncio.wait([task])
+    t.log(isinstance(task.exception(), OSError))
+    transport.abort()
+    await asyncio.sleep(0.005)
+    big.close()
+    listener.close()
+    t.channels["p"] = []

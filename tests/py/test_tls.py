@@ -1,0 +1,280 @@
+"""TLS over the loop's transports, against asyncio."""
+import asyncio
+import os
+import socket
+import ssl
+import subprocess
+
+import pytest
+
+from twin import twin
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls")
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days",
+                    "3650", "-keyout", key, "-out", cert, "-subj", "/CN=localhost", "-addext",
+                    "subjectAltName=DNS:localhost,IP:127.0.0.1"], check=True, capture_output=True)
+    return str(cert), str(key)
+
+
+def server_context(certificate):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    return context
+
+
+def client_context(certificate, trust=True):
+    context = ssl.create_default_context()
+    context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+    if trust:
+        context.load_verify_locations(certificate[0])
+    return context
+
+
+async def started(function, *args, **kwargs):
+    return await function(*args, **kwargs)
+
+
+async def echo_server(t, certificate, **kwargs):
+    async def serve(reader, writer):
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+        except (OSError, ssl.SSLError):
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server_context(certificate), **kwargs)
+    return server, server.sockets[0].getsockname()[1]
+
+
+async def finish(server):
+    server.close()
+    await asyncio.sleep(0.01)
+
+
+@twin
+async def test_echo_in_small_and_large_pieces(t, certificate):
+    server, port = await echo_server(t, certificate)
+    for size in (64, 1 << 20):
+        reader, writer = await asyncio.open_connection("localhost", port, family=socket.AF_INET,
+                                                       ssl=client_context(certificate))
+        data = os.urandom(size)
+
+        async def send():
+            writer.write(data)
+            await writer.drain()
+
+        task = t.loop.create_task(send())
+        t.log(await reader.readexactly(size) == data)
+        await task
+        writer.close()
+        await writer.wait_closed()
+    await finish(server)
+
+
+@twin
+async def test_extra_info(t, certificate):
+    server, port = await echo_server(t, certificate)
+    reader, writer = await asyncio.open_connection("localhost", port, family=socket.AF_INET,
+                                                   ssl=client_context(certificate))
+    for name in ("peercert", "cipher", "compression"):
+        t.log(name, str(writer.get_extra_info(name)))
+    for name in ("sslcontext", "ssl_object", "socket"):
+        t.log(name, type(writer.get_extra_info(name)).__name__)
+    t.log(writer.transport.get_protocol() is not None, writer.can_write_eof())
+    writer.close()
+    await writer.wait_closed()
+    await finish(server)
+
+
+@twin
+async def test_verification_errors_are_ssl_errors(t, certificate):
+    server, port = await echo_server(t, certificate)
+    try:
+        await asyncio.open_connection("localhost", port, family=socket.AF_INET,
+                                      ssl=client_context(certificate, trust=False))
+    except ssl.SSLCertVerificationError as exc:
+        t.log(type(exc).__name__, exc.verify_code)
+    try:
+        await asyncio.open_connection("127.0.0.1", port, ssl=client_context(certificate), server_hostname="other.name")
+    except ssl.SSLCertVerificationError as exc:
+        t.log(type(exc).__name__, exc.verify_code)
+    await asyncio.sleep(0.01)
+    await finish(server)
+    t.channels.pop("handler", None)
+
+
+@twin
+async def test_a_plaintext_peer(t, certificate):
+    async def plain(reader, writer):
+        writer.write(b"HTTP/1.1 400 no\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(plain, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        await t.loop.create_connection(lambda: t.recorder("p"), "127.0.0.1", port, ssl=client_context(certificate))
+    except (ssl.SSLError, OSError) as exc:
+        t.log(isinstance(exc, ssl.SSLError))
+    await asyncio.sleep(0.01)
+    await finish(server)
+
+
+@twin
+async def test_start_tls_on_both_sides(t, certificate):
+    async def serve(reader, writer):
+        t.log(await reader.readline())
+        writer.write(b"go\n")
+        await writer.start_tls(server_context(certificate))
+        writer.write((await reader.readline()).upper())
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    writer.write(b"STARTTLS\n")
+    t.log(await reader.readline())
+    await writer.start_tls(client_context(certificate), server_hostname="localhost")
+    writer.write(b"secret\n")
+    t.log(await reader.readline())
+    writer.close()
+    await writer.wait_closed()
+    await finish(server)
+
+
+@twin
+async def test_close_ends_at_once_though_the_peer_sends_for_ever(t, certificate):
+    over = asyncio.Event()
+
+    async def flood(reader, writer):
+        try:
+            while not over.is_set():
+                writer.write(b"x" * 65536)
+                await writer.drain()
+        except (ConnectionError, ssl.SSLError):
+            pass
+        writer.close()
+
+    server = await asyncio.start_server(flood, "127.0.0.1", 0, ssl=server_context(certificate))
+    transport, protocol = await t.loop.create_connection(
+        lambda: t.recorder("p"), "localhost", server.sockets[0].getsockname()[1], family=socket.AF_INET,
+        ssl=client_context(certificate))
+    await protocol.got(100_000)
+    transport.close()
+    await asyncio.wait_for(protocol.done, 5)
+    over.set()
+    await finish(server)
+    t.channels["p"] = [e[0] for e in t.channels["p"]]
+    t.channels.pop("handler", None)
+
+
+@twin
+async def test_handshake_timeout(t, certificate):
+    listener = socket.create_server(("127.0.0.1", 0))
+    await t.acall(started(t.loop.create_connection, asyncio.Protocol, *listener.getsockname(),
+                          ssl=client_context(certificate), ssl_handshake_timeout=0.05))
+    await t.acall(started(t.loop.create_connection, asyncio.Protocol, *listener.getsockname(),
+                          ssl=client_context(certificate), ssl_handshake_timeout=-1))
+    await t.acall(started(t.loop.create_connection, asyncio.Protocol, *listener.getsockname(),
+                          ssl=client_context(certificate), ssl_shutdown_timeout=0))
+    listener.close()
+
+
+@twin
+async def test_an_abort_in_the_middle_of_the_handshake(t, certificate):
+    listener = socket.create_server(("127.0.0.1", 0))
+    task = t.loop.create_task(t.loop.create_connection(lambda: t.recorder("p"), *listener.getsockname(),
+                                                       ssl=client_context(certificate)))
+    listener.setblocking(False)
+    peer, _ = await t.loop.sock_accept(listener)
+    await t.loop.sock_recv(peer, 10)
+    peer.close()
+    await asyncio.wait([task])
+    t.log(type(task.exception()).__name__)
+    listener.close()
+
+
+@twin
+async def test_cancel_in_the_handshake(t, certificate):
+    listener = socket.create_server(("127.0.0.1", 0))
+    for at in (0, 1, 2, 3, 5, 8):
+        task = t.loop.create_task(t.loop.create_connection(lambda: t.recorder("p"), *listener.getsockname(),
+                                                           ssl=client_context(certificate)))
+        await t.turns(at)
+        task.cancel()
+        await asyncio.wait([task])
+        t.log(task.cancelled())
+    await t.turns(5)
+    listener.close()
+    t.channels.pop("handler", None)
+
+
+@twin
+async def test_alpn_and_sni(t, certificate):
+    context = server_context(certificate)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    context.sni_callback = lambda obj, name, ctx: t.log("sni", name)
+    server = await t.loop.create_server(asyncio.Protocol, "127.0.0.1", 0, ssl=context)
+    client = client_context(certificate)
+    client.set_alpn_protocols(["http/1.1"])
+    transport, _ = await t.loop.create_connection(lambda: t.recorder("p"), "127.0.0.1",
+                                                  server.sockets[0].getsockname()[1], ssl=client,
+                                                  server_hostname="localhost")
+    t.log(transport.get_extra_info("ssl_object").selected_alpn_protocol())
+    transport.close()
+    await finish(server)
+
+
+@twin
+async def test_eof_with_reading_paused_loses_nothing(t, certificate):
+    server, port = await echo_server(t, certificate)
+    transport, protocol = await t.loop.create_connection(
+        lambda: t.recorder("p"), "localhost", port, family=socket.AF_INET, ssl=client_context(certificate))
+    transport.pause_reading()
+    transport.write(b"held back")
+    await asyncio.sleep(0.01)
+    t.log(bytes(protocol.received))
+    transport.resume_reading()
+    await protocol.got(9)
+    transport.close()
+    await protocol.done
+    await finish(server)
+
+
+@twin
+async def test_tls_over_unix_sockets_and_buffered_protocols(t, certificate, tmp_path):
+    path = str(tmp_path / f"u{int(t.subject)}{int(t.debug)}")
+
+    async def serve(reader, writer):
+        writer.write(b"hello over unix")
+        writer.close()
+
+    server = await asyncio.start_unix_server(serve, path, ssl=server_context(certificate))
+    transport, protocol = await t.loop.create_unix_connection(lambda: t.buffered("p"), path, server_hostname="localhost",
+                                                              ssl=client_context(certificate))
+    await protocol.done
+    t.log(bytes(protocol.received))
+    transport.close()
+    await finish(server)
+    t.channels["p"] = [e for e in t.channels["p"] if e[0] != "get_buffer"]
+
+
+@twin
+async def test_openssl_client_and_server(t, certificate):
+    server, port = await echo_server(t, certificate)
+    process = await asyncio.create_subprocess_exec(
+        "openssl", "s_client", "-quiet", "-connect", f"127.0.0.1:{port}", stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
+    process.stdin.write(b"ping from openssl\n")
+    t.log(await process.stdout.readline())
+    process.stdin.close()
+    process.kill()
+    await process.wait()
+    await finish(server)
+    t.channels.pop("handler", None)
