@@ -1,6 +1,6 @@
-/* A poll of libuv's descriptor on a small io_uring: readiness is seen in shared memory, at a nanosecond a look.
- * The ring runs its task work cooperatively and says so by a flag: with default flags it was measured up to 142
- * turns late. Figures and traps: docs/turn.md. */
+/* A poll of libuv's descriptor on a small io_uring: readiness is seen in shared memory, at a nanosecond a
+ * look. The ring runs its task work cooperatively and says so by a flag: with default flags it was measured
+ * up to 142 turns late. Figures and traps: docs/turn.md. */
 #include "gate.h"
 
 #include <errno.h>
@@ -37,7 +37,8 @@ enum {
     TDL_GATE_TAG_REMOVE = 0,
 };
 
-static int ring_enter(int fd, unsigned submit, unsigned flags) {
+static int ring_enter(int fd, unsigned submit, unsigned flags)
+{
     int code;
     do {
         code = (int)syscall(__NR_io_uring_enter, fd, submit, 0, flags, NULL, 0);
@@ -45,7 +46,8 @@ static int ring_enter(int fd, unsigned submit, unsigned flags) {
     return code;
 }
 
-static void gate_unmap(struct tdl_gate *gate) {
+static void gate_unmap(struct tdl_gate *gate)
+{
     if (gate->sqes != NULL) {
         munmap(gate->sqes, gate->sqes_map_len);
     }
@@ -60,17 +62,20 @@ static void gate_unmap(struct tdl_gate *gate) {
     gate->ring_fd = -1;
 }
 
-static void gate_refuse(struct tdl_gate *gate, int error) {
+static void gate_refuse(struct tdl_gate *gate, int error)
+{
     gate_unmap(gate);
     gate->state = TDL_GATE_REFUSED;
     gate->error = error;
 }
 
-static uint32_t *ring_word(const struct tdl_gate *gate, uint32_t offset) {
+static uint32_t *ring_word(const struct tdl_gate *gate, uint32_t offset)
+{
     return (uint32_t *)(void *)((char *)gate->ring_map + offset);
 }
 
-static void gate_open(struct tdl_gate *gate) {
+static void gate_open(struct tdl_gate *gate)
+{
     struct io_uring_params params;
     memset(&params, 0, sizeof params);
     params.flags = IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
@@ -87,11 +92,11 @@ static void gate_open(struct tdl_gate *gate) {
     uint64_t cq_len = params.cq_off.cqes + params.cq_entries * sizeof(struct io_uring_cqe);
     gate->ring_map_len = sq_len > cq_len ? sq_len : cq_len;
     gate->sqes_map_len = params.sq_entries * sizeof(struct io_uring_sqe);
-    void *ring = mmap(NULL, gate->ring_map_len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, gate->ring_fd,
-                      IORING_OFF_SQ_RING);
+    void *ring = mmap(NULL, gate->ring_map_len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                      gate->ring_fd, IORING_OFF_SQ_RING);
     gate->ring_map = ring != MAP_FAILED ? ring : NULL;
-    void *sqes = mmap(NULL, gate->sqes_map_len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, gate->ring_fd,
-                      IORING_OFF_SQES);
+    void *sqes = mmap(NULL, gate->sqes_map_len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                      gate->ring_fd, IORING_OFF_SQES);
     gate->sqes = sqes != MAP_FAILED ? sqes : NULL;
     if (gate->ring_map == NULL || gate->sqes == NULL) {
         gate_refuse(gate, ENOMEM);
@@ -110,7 +115,8 @@ static void gate_open(struct tdl_gate *gate) {
 }
 
 /* Put one entry into the submission queue and hand it to the kernel. */
-static int gate_submit(struct tdl_gate *gate, const struct io_uring_sqe *sqe) {
+static int gate_submit(struct tdl_gate *gate, const struct io_uring_sqe *sqe)
+{
     uint32_t tail = tdl_load_relaxed_shared_u32(gate->sq_tail); /* only this thread writes it */
     uint32_t index = tail & gate->sq_mask;
     ((struct io_uring_sqe *)gate->sqes)[index] = *sqe;
@@ -119,7 +125,8 @@ static int gate_submit(struct tdl_gate *gate, const struct io_uring_sqe *sqe) {
     return ring_enter(gate->ring_fd, 1, 0) == 1 ? 0 : -1;
 }
 
-static void gate_arm(struct tdl_gate *gate, int fd) {
+static void gate_arm(struct tdl_gate *gate, int fd)
+{
     if (gate->state == TDL_GATE_NEW) {
         gate_open(gate);
         if (gate->state != TDL_GATE_IDLE) {
@@ -142,7 +149,8 @@ static void gate_arm(struct tdl_gate *gate, int fd) {
 }
 
 /* Take what the kernel posted; false when the poll that counts has ended. */
-static bool gate_drain(struct tdl_gate *gate) {
+static bool gate_drain(struct tdl_gate *gate)
+{
     bool alive = gate->state == TDL_GATE_ARMED;
     uint32_t head = tdl_load_relaxed_shared_u32(gate->cq_head);
     uint32_t tail = tdl_load_acquire_shared_u32(gate->cq_tail); /* MO-7 */
@@ -158,13 +166,15 @@ static bool gate_drain(struct tdl_gate *gate) {
     return alive;
 }
 
-void tdl__gate_init(struct tdl_gate *gate, bool off) {
+void tdl__gate_init(struct tdl_gate *gate, bool off)
+{
     memset(gate, 0, sizeof *gate);
     gate->ring_fd = -1;
     gate->state = off ? TDL_GATE_OFF : TDL_GATE_NEW;
 }
 
-bool tdl__gate_quiet(struct tdl_gate *gate, int fd) {
+bool tdl__gate_quiet(struct tdl_gate *gate, int fd)
+{
     if (gate->state != TDL_GATE_ARMED) {
         if (gate->state == TDL_GATE_OFF || gate->state == TDL_GATE_REFUSED ||
             gate->empty_polls < TDL_GATE_EMPTY_POLLS_MIN) {
@@ -180,7 +190,8 @@ bool tdl__gate_quiet(struct tdl_gate *gate, int fd) {
     return (tdl_load_acquire_shared_u32(gate->sq_flags) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) == 0;
 }
 
-void tdl__gate_polled(struct tdl_gate *gate, bool handled) {
+void tdl__gate_polled(struct tdl_gate *gate, bool handled)
+{
     gate->empty_polls = handled ? 0 : gate->empty_polls + 1;
     if (gate->state != TDL_GATE_ARMED) {
         return;
@@ -193,7 +204,8 @@ void tdl__gate_polled(struct tdl_gate *gate, bool handled) {
     }
 }
 
-void tdl__gate_disarm(struct tdl_gate *gate) {
+void tdl__gate_disarm(struct tdl_gate *gate)
+{
     gate->empty_polls = 0;
     if (gate->state != TDL_GATE_ARMED) {
         return;
@@ -212,7 +224,8 @@ void tdl__gate_disarm(struct tdl_gate *gate) {
     (void)gate_drain(gate);
 }
 
-void tdl__gate_close(struct tdl_gate *gate) {
+void tdl__gate_close(struct tdl_gate *gate)
+{
     gate_unmap(gate);
     gate->empty_polls = 0;
     if (gate->state != TDL_GATE_OFF && gate->state != TDL_GATE_REFUSED) {
@@ -220,7 +233,8 @@ void tdl__gate_close(struct tdl_gate *gate) {
     }
 }
 
-const char *tdl__gate_name(const struct tdl_gate *gate) {
+const char *tdl__gate_name(const struct tdl_gate *gate)
+{
     switch (gate->state) {
     case TDL_GATE_OFF:
         return "off";

@@ -1,37 +1,43 @@
 /* Handles: callbacks that wait for their turn or their time. */
 #include "pyloop.h"
 
-enum { TDL_HANDLE_FREE_MAX = 512 };
+enum { TDL_HANDLE_FREE_MAX = 2048 };
 
-TdlHandle *tdl__handle_of(struct tdl_item *item) {
+TdlHandle *tdl__handle_of(struct tdl_item *item)
+{
     return TDL_CONTAINER_OF(item, TdlHandle, item);
 }
 
-static bool handle_is_timer(const TdlHandle *h) {
+static bool handle_is_timer(const TdlHandle *h)
+{
     return (h->item.link.flags & TDL_HANDLE_TIMER) != 0;
 }
 
-bool tdl__handle_cancelled(const TdlHandle *h) {
+bool tdl__handle_cancelled(const TdlHandle *h)
+{
     return (h->item.link.flags & TDL_HANDLE_CANCELLED) != 0;
 }
 
 /* Store the callback and its arguments in a handle whose head is fresh. */
-static int handle_fill(TdlHandle *h, TdlLoop *loop, PyObject *callback, PyObject *const *args, Py_ssize_t nargs,
-                       PyObject *context) {
+static int handle_fill(TdlHandle *h, TdlLoop *loop, PyObject *callback, PyObject *const *args,
+                       Py_ssize_t nargs, PyObject *context)
+{
     h->callback = NULL;
     h->arg = NULL;
     h->context = NULL;
     h->weakrefs = NULL;
     h->loop = (TdlLoop *)Py_NewRef((PyObject *)loop);
+    h->item.link.flags = 0;
     if (context == NULL || context == Py_None) {
-        h->context = PyContext_CopyCurrent();
+        bool shared;
+        h->context = tdl__snapshot_take(loop, &shared);
         if (h->context == NULL) {
             return -1;
         }
+        h->item.link.flags = shared ? TDL_HANDLE_SHARED : 0;
     } else {
         h->context = Py_NewRef(context);
     }
-    h->item.link.flags = 0;
     h->item.link.user = TDL_ARGS_NONE;
     if (nargs == 1) {
         h->arg = Py_NewRef(args[0]);
@@ -51,7 +57,8 @@ static int handle_fill(TdlHandle *h, TdlLoop *loop, PyObject *callback, PyObject
 }
 
 TdlHandle *tdl__handle_new(TdlLoop *loop, PyObject *callback, PyObject *const *args, Py_ssize_t nargs,
-                           PyObject *context) {
+                           PyObject *context)
+{
     struct tdl_module_state *st = loop->state;
     TdlHandle *h = st->handle_free;
     if (h != NULL) {
@@ -69,12 +76,15 @@ TdlHandle *tdl__handle_new(TdlLoop *loop, PyObject *callback, PyObject *const *a
         Py_DECREF(h);
         return NULL;
     }
-    PyObject_GC_Track(h);
+    if (loop->thread_id == Py_None) {
+        PyObject_GC_Track(h);
+    }
     return h;
 }
 
 TdlTimerHandle *tdl__timer_handle_new(TdlLoop *loop, double when, PyObject *callback, PyObject *const *args,
-                                      Py_ssize_t nargs, PyObject *context) {
+                                      Py_ssize_t nargs, PyObject *context)
+{
     struct tdl_module_state *st = loop->state;
     TdlTimerHandle *h = st->timer_free;
     if (h != NULL) {
@@ -93,12 +103,15 @@ TdlTimerHandle *tdl__timer_handle_new(TdlLoop *loop, double when, PyObject *call
         Py_DECREF(h);
         return NULL;
     }
-    h->timer.item.link.flags = TDL_HANDLE_TIMER;
-    PyObject_GC_Track(h);
+    h->timer.item.link.flags |= TDL_HANDLE_TIMER;
+    if (loop->thread_id == Py_None) {
+        PyObject_GC_Track(h);
+    }
     return h;
 }
 
-static int handle_traverse(PyObject *self, visitproc visit, void *arg) {
+static int handle_traverse(PyObject *self, visitproc visit, void *arg)
+{
     TdlHandle *h = TDL_HANDLE(self);
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(h->callback);
@@ -108,7 +121,8 @@ static int handle_traverse(PyObject *self, visitproc visit, void *arg) {
     return 0;
 }
 
-static int handle_clear(PyObject *self) {
+static int handle_clear(PyObject *self)
+{
     TdlHandle *h = TDL_HANDLE(self);
     Py_CLEAR(h->callback);
     Py_CLEAR(h->arg);
@@ -116,12 +130,14 @@ static int handle_clear(PyObject *self) {
     return 0;
 }
 
-static PyObject *debug_key(const TdlHandle *h) {
+static PyObject *debug_key(const TdlHandle *h)
+{
     return PyLong_FromVoidPtr((void *)(uintptr_t)h);
 }
 
 /* Forget what debug mode kept of a handle. */
-static void debug_forget(TdlHandle *h) {
+static void debug_forget(TdlHandle *h)
+{
     PyObject *exc = PyErr_GetRaisedException();
     PyObject *key = debug_key(h);
     if (key == NULL || h->loop->debug_info == NULL || PyDict_DelItem(h->loop->debug_info, key) < 0) {
@@ -133,7 +149,8 @@ static void debug_forget(TdlHandle *h) {
     }
 }
 
-static void handle_dealloc(PyObject *self) {
+static void handle_dealloc(PyObject *self)
+{
     TdlHandle *h = TDL_HANDLE(self);
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
@@ -160,13 +177,15 @@ static void handle_dealloc(PyObject *self) {
     }
 }
 
-static void free_kept(PyObject *self) {
+static void free_kept(PyObject *self)
+{
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_Del(self);
     Py_DECREF(type);
 }
 
-void tdl__handle_clear_free(struct tdl_module_state *st) {
+void tdl__handle_clear_free(struct tdl_module_state *st)
+{
     while (st->handle_free != NULL) {
         TdlHandle *h = st->handle_free;
         st->handle_free = (TdlHandle *)(void *)h->loop;
@@ -181,13 +200,35 @@ void tdl__handle_clear_free(struct tdl_module_state *st) {
     st->timer_free_count = 0;
 }
 
+void tdl__handle_track(TdlHandle *h)
+{
+    if (!PyObject_GC_IsTracked((PyObject *)h)) {
+        PyObject_GC_Track(h);
+    }
+}
+
+/* Give the handle's run or its holder a context that nobody else has; borrowed. */
+static PyObject *own_context(TdlHandle *h)
+{
+    if (h->item.link.flags & TDL_HANDLE_SHARED) {
+        PyObject *copy = PyContext_Copy(h->context);
+        if (copy == NULL) {
+            return NULL;
+        }
+        h->item.link.flags &= (uint8_t)~TDL_HANDLE_SHARED;
+        Py_SETREF(h->context, copy);
+    }
+    return h->context;
+}
+
 /* Call the callback in its context; the result is dropped. */
-static int handle_call(TdlHandle *h) {
-    PyObject *context = Py_NewRef(h->context);
-    if (PyContext_Enter(context) < 0) {
-        Py_DECREF(context);
+static int handle_call(TdlHandle *h)
+{
+    PyObject *context = own_context(h);
+    if (context == NULL || PyContext_Enter(context) < 0) {
         return -1;
     }
+    Py_INCREF(context);
     PyObject *callback = Py_NewRef(h->callback);
     PyObject *arg = Py_XNewRef(h->arg);
     PyObject *result;
@@ -197,7 +238,8 @@ static int handle_call(TdlHandle *h) {
     } else if (h->item.link.user == TDL_ARGS_NONE) {
         result = PyObject_CallNoArgs(callback);
     } else {
-        result = PyObject_Vectorcall(callback, &PyTuple_GET_ITEM(arg, 0), (size_t)PyTuple_GET_SIZE(arg), NULL);
+        result =
+            PyObject_Vectorcall(callback, &PyTuple_GET_ITEM(arg, 0), (size_t)PyTuple_GET_SIZE(arg), NULL);
     }
     Py_XDECREF(arg);
     Py_DECREF(callback);
@@ -210,16 +252,16 @@ static int handle_call(TdlHandle *h) {
     return code;
 }
 
-void tdl__handle_run(struct tdl_item *item) {
+void tdl__handle_run(struct tdl_item *item)
+{
     TdlHandle *h = tdl__handle_of(item);
     TdlLoop *loop = h->loop;
     h->item.link.flags &= (uint8_t)~TDL_HANDLE_SCHEDULED;
     if (loop->closed || (h->item.link.flags & TDL_HANDLE_CANCELLED) != 0) {
-        Py_DECREF(h);
-        return;
-    }
-    if (loop->debug) {
-        PyObject *result = PyObject_CallMethodOneArg((PyObject *)loop, loop->state->str__run_debug, (PyObject *)h);
+        ;
+    } else if (loop->debug) {
+        PyObject *result =
+            PyObject_CallMethodOneArg((PyObject *)loop, loop->state->str__run_debug, (PyObject *)h);
         if (result == NULL) {
             tdl_sched_interrupt(&loop->sched);
         }
@@ -227,10 +269,14 @@ void tdl__handle_run(struct tdl_item *item) {
     } else if (handle_call(h) < 0) {
         tdl__callback_failed(loop, h);
     }
+    if (Py_REFCNT(h) > 1) {
+        tdl__handle_track(h);
+    }
     Py_DECREF(h);
 }
 
-bool tdl__handle_cancel(TdlHandle *h) {
+bool tdl__handle_cancel(TdlHandle *h)
+{
     if (h->item.link.flags & TDL_HANDLE_CANCELLED) {
         return false;
     }
@@ -251,7 +297,8 @@ bool tdl__handle_cancel(TdlHandle *h) {
 }
 
 /* The handle's [traceback, repr] in debug mode, made when missing; borrowed. */
-static PyObject *debug_entry(TdlHandle *h, bool make) {
+static PyObject *debug_entry(TdlHandle *h, bool make)
+{
     TdlLoop *loop = h->loop;
     if (!make && (h->item.link.flags & TDL_HANDLE_DEBUG) == 0) {
         return NULL;
@@ -279,7 +326,8 @@ static PyObject *debug_entry(TdlHandle *h, bool make) {
     return entry;
 }
 
-int tdl__handle_remember(TdlHandle *h) {
+int tdl__handle_remember(TdlHandle *h)
+{
     PyObject *stack = PyObject_CallMethodNoArgs(h->loop->state->support, h->loop->state->str__source_stack);
     if (stack == NULL) {
         return -1;
@@ -292,7 +340,8 @@ int tdl__handle_remember(TdlHandle *h) {
     return PyList_SetItem(entry, 0, stack);
 }
 
-static PyObject *debug_get(TdlHandle *h, Py_ssize_t index) {
+static PyObject *debug_get(TdlHandle *h, Py_ssize_t index)
+{
     PyObject *entry = debug_entry(h, false);
     if (entry == NULL) {
         if (PyErr_Occurred()) {
@@ -303,10 +352,12 @@ static PyObject *debug_get(TdlHandle *h, Py_ssize_t index) {
     return Py_NewRef(PyList_GET_ITEM(entry, index));
 }
 
-static PyObject *handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     TdlHandle *h = TDL_HANDLE(self);
     if (h->loop->debug && !tdl__handle_cancelled(h)) {
-        h->item.link.flags |= TDL_HANDLE_CANCELLED; /* asyncio's text says "cancelled" and keeps the callback */
+        h->item.link.flags |=
+            TDL_HANDLE_CANCELLED; /* asyncio's text says "cancelled" and keeps the callback */
         PyObject *text = PyObject_Repr(self);
         h->item.link.flags &= (uint8_t)~TDL_HANDLE_CANCELLED;
         PyObject *entry = text != NULL ? debug_entry(h, true) : NULL;
@@ -317,20 +368,24 @@ static PyObject *handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored)) {
         PyList_SetItem(entry, 1, text);
     }
     if (tdl__handle_cancel(h)) {
+        tdl__handle_track(h);
         Py_DECREF(h); /* the heap's reference; the caller holds another */
     }
     Py_RETURN_NONE;
 }
 
-static PyObject *handle_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *handle_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     return PyBool_FromLong(tdl__handle_cancelled(TDL_HANDLE(self)));
 }
 
-static PyObject *handle_get_context(PyObject *self, PyObject *Py_UNUSED(ignored)) {
-    return Py_NewRef(TDL_HANDLE(self)->context);
+static PyObject *handle_get_context(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    return Py_XNewRef(own_context(TDL_HANDLE(self)));
 }
 
-static PyObject *handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     TdlHandle *h = TDL_HANDLE(self);
     if (h->callback == NULL) {
         PyErr_SetString(PyExc_TypeError, "'NoneType' object is not callable");
@@ -344,21 +399,25 @@ static PyObject *handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-static PyObject *handle_when(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *handle_when(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     return PyFloat_FromDouble(((TdlTimerHandle *)self)->when);
 }
 
-static PyObject *handle_repr(PyObject *self) {
+static PyObject *handle_repr(PyObject *self)
+{
     struct tdl_module_state *st = TDL_HANDLE(self)->loop->state;
     return PyObject_CallMethod(st->support, "handle_repr", "O", self);
 }
 
-static PyObject *get_callback(PyObject *self, void *Py_UNUSED(closure)) {
+static PyObject *get_callback(PyObject *self, void *Py_UNUSED(closure))
+{
     PyObject *callback = TDL_HANDLE(self)->callback;
     return Py_NewRef(callback != NULL ? callback : Py_None);
 }
 
-static PyObject *get_args(PyObject *self, void *Py_UNUSED(closure)) {
+static PyObject *get_args(PyObject *self, void *Py_UNUSED(closure))
+{
     TdlHandle *h = TDL_HANDLE(self);
     if (h->callback == NULL) {
         Py_RETURN_NONE;
@@ -369,41 +428,51 @@ static PyObject *get_args(PyObject *self, void *Py_UNUSED(closure)) {
     return h->item.link.user == TDL_ARGS_ONE ? PyTuple_Pack(1, h->arg) : Py_NewRef(h->arg);
 }
 
-static PyObject *get_cancelled(PyObject *self, void *Py_UNUSED(closure)) {
+static PyObject *get_cancelled(PyObject *self, void *Py_UNUSED(closure))
+{
     return PyBool_FromLong(tdl__handle_cancelled(TDL_HANDLE(self)));
 }
 
-static PyObject *get_loop(PyObject *self, void *Py_UNUSED(closure)) {
+static PyObject *get_loop(PyObject *self, void *Py_UNUSED(closure))
+{
     return Py_NewRef((PyObject *)TDL_HANDLE(self)->loop);
 }
 
-static PyObject *get_context(PyObject *self, void *Py_UNUSED(closure)) {
-    return Py_NewRef(TDL_HANDLE(self)->context);
+static PyObject *get_context(PyObject *self, void *Py_UNUSED(closure))
+{
+    return Py_XNewRef(own_context(TDL_HANDLE(self)));
 }
 
-static PyObject *get_source_traceback(PyObject *self, void *Py_UNUSED(closure)) {
+static PyObject *get_source_traceback(PyObject *self, void *Py_UNUSED(closure))
+{
     return debug_get(TDL_HANDLE(self), 0);
 }
 
-static PyObject *get_repr(PyObject *self, void *Py_UNUSED(closure)) {
+static PyObject *get_repr(PyObject *self, void *Py_UNUSED(closure))
+{
     return debug_get(TDL_HANDLE(self), 1);
 }
 
-static PyObject *get_scheduled(PyObject *self, void *Py_UNUSED(closure)) {
+static PyObject *get_scheduled(PyObject *self, void *Py_UNUSED(closure))
+{
     return PyBool_FromLong((TDL_HANDLE(self)->item.link.flags & TDL_HANDLE_SCHEDULED) != 0);
 }
 
-static PyObject *get_when(PyObject *self, void *Py_UNUSED(closure)) {
+static PyObject *get_when(PyObject *self, void *Py_UNUSED(closure))
+{
     return handle_when(self, NULL);
 }
 
-/* isinstance(handle, asyncio.Handle) holds through __class__: deriving from the Python class would double the size. */
-static PyObject *get_class(PyObject *self, void *Py_UNUSED(closure)) {
+/* isinstance(handle, asyncio.Handle) holds through __class__: deriving from the Python class would double the
+ * size. */
+static PyObject *get_class(PyObject *self, void *Py_UNUSED(closure))
+{
     struct tdl_module_state *st = tdl__state_of_type(Py_TYPE(self));
     return Py_NewRef(handle_is_timer(TDL_HANDLE(self)) ? st->asyncio_timer_handle : st->asyncio_handle);
 }
 
-static bool same_args(TdlHandle *a, TdlHandle *b, int *error) {
+static bool same_args(TdlHandle *a, TdlHandle *b, int *error)
+{
     PyObject *left = get_args((PyObject *)a, NULL);
     PyObject *right = get_args((PyObject *)b, NULL);
     int same = left != NULL && right != NULL ? PyObject_RichCompareBool(left, right, Py_EQ) : -1;
@@ -413,7 +482,8 @@ static bool same_args(TdlHandle *a, TdlHandle *b, int *error) {
     return same == 1;
 }
 
-static PyObject *timer_richcompare(PyObject *self, PyObject *other, int op) {
+static PyObject *timer_richcompare(PyObject *self, PyObject *other, int op)
+{
     if (Py_TYPE(other) != Py_TYPE(self)) {
         Py_RETURN_NOTIMPLEMENTED;
     }
@@ -451,7 +521,8 @@ static PyObject *timer_richcompare(PyObject *self, PyObject *other, int op) {
     }
 }
 
-static Py_hash_t timer_hash(PyObject *self) {
+static Py_hash_t timer_hash(PyObject *self)
+{
     PyObject *when = handle_when(self, NULL);
     Py_hash_t hash = when != NULL ? PyObject_Hash(when) : -1;
     Py_XDECREF(when);
@@ -459,7 +530,8 @@ static Py_hash_t timer_hash(PyObject *self) {
 }
 
 static PyMethodDef handle_methods[] = {
-    {"cancel", handle_cancel, METH_NOARGS, PyDoc_STR("cancel($self, /)\n--\n\nKeep the callback from being called.")},
+    {"cancel", handle_cancel, METH_NOARGS,
+     PyDoc_STR("cancel($self, /)\n--\n\nKeep the callback from being called.")},
     {"cancelled", handle_cancelled, METH_NOARGS,
      PyDoc_STR("cancelled($self, /)\n--\n\nReturn True if the callback was cancelled.")},
     {"get_context", handle_get_context, METH_NOARGS,
@@ -469,7 +541,8 @@ static PyMethodDef handle_methods[] = {
 };
 
 static PyMethodDef timer_handle_methods[] = {
-    {"cancel", handle_cancel, METH_NOARGS, PyDoc_STR("cancel($self, /)\n--\n\nKeep the callback from being called.")},
+    {"cancel", handle_cancel, METH_NOARGS,
+     PyDoc_STR("cancel($self, /)\n--\n\nKeep the callback from being called.")},
     {"cancelled", handle_cancelled, METH_NOARGS,
      PyDoc_STR("cancelled($self, /)\n--\n\nReturn True if the callback was cancelled.")},
     {"get_context", handle_get_context, METH_NOARGS,
@@ -540,18 +613,21 @@ static PyType_Slot timer_handle_slots[] = {
 static PyType_Spec handle_spec = {
     .name = "treadle.Handle",
     .basicsize = sizeof(TdlHandle),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = handle_slots,
 };
 
 static PyType_Spec timer_handle_spec = {
     .name = "treadle.TimerHandle",
     .basicsize = sizeof(TdlTimerHandle),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = timer_handle_slots,
 };
 
-int tdl__handle_types(PyObject *module) {
+int tdl__handle_types(PyObject *module)
+{
     struct tdl_module_state *st = tdl__state_of_module(module);
     st->handle_type = tdl__add_type(module, &handle_spec, NULL);
     st->timer_handle_type = tdl__add_type(module, &timer_handle_spec, NULL);

@@ -4,25 +4,30 @@
 
 #include <time.h>
 
-uint64_t tdl__clock_ns(void) {
+uint64_t tdl__clock_ns(void)
+{
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return TDL_CLOCK_BIAS + (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
 }
 
-static TdlLoop *loop_of(struct tdl_host *host) {
+static TdlLoop *loop_of(struct tdl_host *host)
+{
     return TDL_CONTAINER_OF(host, TdlLoop, host);
 }
 
-static uint64_t host_now_ns(struct tdl_host *Py_UNUSED(host)) {
+static uint64_t host_now_ns(struct tdl_host *Py_UNUSED(host))
+{
     return tdl__clock_ns();
 }
 
-static struct tdl_link *host_take(struct tdl_host *host) {
+static struct tdl_link *host_take(struct tdl_host *host)
+{
     return tdl_inbox_take(&loop_of(host)->inbox);
 }
 
-static void host_before_poll(struct tdl_host *host) {
+static void host_before_poll(struct tdl_host *host)
+{
     TdlLoop *loop = loop_of(host);
     if (tdl__uv_check_fork(loop) < 0) {
         PyErr_WriteUnraisable((PyObject *)loop);
@@ -32,7 +37,8 @@ static void host_before_poll(struct tdl_host *host) {
     }
 }
 
-void tdl__loop_wake(TdlLoop *loop) {
+void tdl__loop_wake(TdlLoop *loop)
+{
     if (loop->parked) {
         tdl_wake_notify(&loop->wake); /* MO-1: the GIL orders the push and the park */
     }
@@ -40,7 +46,8 @@ void tdl__loop_wake(TdlLoop *loop) {
 
 /* Whether anybody else may want the GIL. Released every turn or, while no other thread state exists, never: a
  * waiter that loses a rare release restarts its 5 ms timer and starves. */
-static bool others_alive(void) {
+static bool others_alive(void)
+{
     PyThreadState *mine = PyThreadState_Get();
     PyInterpreterState *interp = PyThreadState_GetInterpreter(mine);
     PyThreadState *head = PyInterpreterState_ThreadHead(interp);
@@ -50,11 +57,13 @@ static bool others_alive(void) {
     return PyInterpreterState_Head() != interp || PyInterpreterState_Next(interp) != NULL;
 }
 
-static void on_timer(uv_timer_t *Py_UNUSED(timer)) {
+static void on_timer(uv_timer_t *Py_UNUSED(timer))
+{
 }
 
 /* Bound libuv's wait; its clock has milliseconds, so round up and let the scheduler look again. */
-static void timer_set(TdlLoop *loop, uint64_t timeout_ns) {
+static void timer_set(TdlLoop *loop, uint64_t timeout_ns)
+{
     const uint64_t longest_ms = 24U * 3600U * 1000U;
     uint64_t ms = timeout_ns / 1000000U + (timeout_ns % 1000000U != 0);
     uv_update_time(&loop->uv->uv);
@@ -63,7 +72,9 @@ static void timer_set(TdlLoop *loop, uint64_t timeout_ns) {
 }
 
 /* Sleep in libuv until an event, a wake or the timeout. */
-static void park(TdlLoop *loop, uint64_t timeout_ns) {
+static void park(TdlLoop *loop, uint64_t timeout_ns)
+{
+    Py_CLEAR(loop->snapshot); /* a sleeping loop keeps no context's values alive */
     tdl__gate_disarm(&loop->gate);
     tdl_wake_park_begin(&loop->wake); /* MO-1 */
     bool posted = !tdl_inbox_is_empty(&loop->inbox);
@@ -84,7 +95,8 @@ static void park(TdlLoop *loop, uint64_t timeout_ns) {
     }
 }
 
-static void poll_now(TdlLoop *loop) {
+static void poll_now(TdlLoop *loop)
+{
     if (others_alive()) {
         loop->in_uv = true;
         PyThreadState *save = PyEval_SaveThread();
@@ -96,7 +108,8 @@ static void poll_now(TdlLoop *loop) {
     }
 }
 
-static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_queue *io) {
+static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_queue *io)
+{
     TdlLoop *loop = loop_of(host);
     loop->turns++;
     if (timeout_ns == 0) {
@@ -120,7 +133,8 @@ static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_que
     tdl__poller_dispatch(loop, io);
 }
 
-void tdl__host_init(TdlLoop *loop) {
+void tdl__host_init(TdlLoop *loop)
+{
     loop->host = (struct tdl_host){
         .now_ns = host_now_ns,
         .take = host_take,

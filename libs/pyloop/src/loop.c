@@ -3,7 +3,8 @@
 
 #include "treadle/alloc.h"
 
-int tdl__check_closed(TdlLoop *loop) {
+int tdl__check_closed(TdlLoop *loop)
+{
     if (loop->closed) {
         PyErr_SetString(PyExc_RuntimeError, "Event loop is closed");
         return -1;
@@ -11,16 +12,18 @@ int tdl__check_closed(TdlLoop *loop) {
     return 0;
 }
 
-bool tdl__is_exit_exception(void) {
+bool tdl__is_exit_exception(void)
+{
     return PyErr_ExceptionMatches(PyExc_SystemExit) || PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
 }
 
 /* Report what a callback raised; what ends the run stays raised, and the rest of the turn waits. */
-void tdl__callback_failed(TdlLoop *loop, TdlHandle *h) {
+void tdl__callback_failed(TdlLoop *loop, TdlHandle *h)
+{
     if (!tdl__is_exit_exception()) {
         PyObject *exc = PyErr_GetRaisedException();
-        PyObject *result =
-            PyObject_CallMethodObjArgs(loop->state->support, loop->state->str__callback_failed, (PyObject *)h, exc, NULL);
+        PyObject *result = PyObject_CallMethodObjArgs(loop->state->support, loop->state->str__callback_failed,
+                                                      (PyObject *)h, exc, NULL);
         Py_DECREF(exc);
         Py_XDECREF(result);
         if (result != NULL) {
@@ -30,11 +33,13 @@ void tdl__callback_failed(TdlLoop *loop, TdlHandle *h) {
     tdl_sched_interrupt(&loop->sched);
 }
 
-static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs)) {
+static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
+{
     TdlLoop *loop = (TdlLoop *)type->tp_alloc(type, 0);
     if (loop == NULL) {
         return NULL;
     }
+    tdl__dns_init(&loop->dns);
     PyObject *module = PyType_GetModuleByDef(type, &tdl__module_def);
     if (module == NULL) {
         Py_DECREF(loop);
@@ -66,26 +71,35 @@ static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
     return (PyObject *)loop;
 }
 
-static void drop_item(struct tdl_item *item) {
+static void drop_item(struct tdl_item *item)
+{
     item->run(item); /* each item only lets go of its reference once the loop is closed */
 }
 
 /* Close what C holds: the queues, the watches, libuv, the wake. */
-static void loop_close_native(TdlLoop *loop) {
+static void loop_close_native(TdlLoop *loop)
+{
     loop->closed = true;
     if (loop->uv == NULL) {
         return;
     }
+    tdl__dns_close(loop);
     tdl_sched_drain(&loop->sched, drop_item);
     tdl__uv_close(loop);
     tdl_sched_drain(&loop->sched, drop_item);
-    (void)tdl_inbox_close(&loop->inbox);
+    struct tdl_link *left = tdl_inbox_close(&loop->inbox);
+    while (left != NULL) {
+        struct tdl_link *link = left;
+        left = left->next;
+        drop_item(TDL_CONTAINER_OF(link, struct tdl_item, link));
+    }
     tdl_wake_close(&loop->wake);
     PyMem_Free(loop->read_buffer);
     loop->read_buffer = NULL;
 }
 
-PyObject *tdl__item_owner(struct tdl_item *item) {
+PyObject *tdl__item_owner(struct tdl_item *item)
+{
     if (item->run == tdl__handle_run) {
         return (PyObject *)tdl__handle_of(item);
     }
@@ -100,7 +114,8 @@ struct tdl_visit {
     int code;
 };
 
-static void visit_item(struct tdl_item *item, void *arg) {
+static void visit_item(struct tdl_item *item, void *arg)
+{
     struct tdl_visit *v = arg;
     PyObject *owner = tdl__item_owner(item);
     if (v->code == 0 && owner != NULL) {
@@ -108,27 +123,36 @@ static void visit_item(struct tdl_item *item, void *arg) {
     }
 }
 
-static int loop_traverse(PyObject *self, visitproc visit, void *arg) {
+static int loop_traverse(PyObject *self, visitproc visit, void *arg)
+{
     TdlLoop *loop = TDL_LOOP(self);
     struct tdl_visit v = {visit, arg, 0};
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(loop->thread_id);
     Py_VISIT(loop->task_factory);
+    Py_VISIT(loop->snapshot);
     Py_VISIT(loop->transports);
     Py_VISIT(loop->debug_info);
     tdl_sched_visit(&loop->sched, visit_item, &v);
+    if (v.code == 0) {
+        v.code = tdl__dns_traverse(&loop->dns, visit, arg);
+    }
     return v.code != 0 ? v.code : tdl__poller_traverse(loop, visit, arg);
 }
 
-static int loop_clear(PyObject *self) {
+static int loop_clear(PyObject *self)
+{
     TdlLoop *loop = TDL_LOOP(self);
+    tdl__dns_clear(&loop->dns);
     Py_CLEAR(loop->task_factory);
+    Py_CLEAR(loop->snapshot);
     Py_CLEAR(loop->transports);
     Py_CLEAR(loop->debug_info);
     return 0;
 }
 
-static void loop_dealloc(PyObject *self) {
+static void loop_dealloc(PyObject *self)
+{
     TdlLoop *loop = TDL_LOOP(self);
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
@@ -142,45 +166,54 @@ static void loop_dealloc(PyObject *self) {
     Py_DECREF(type);
 }
 
-static PyObject *loop_run(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *loop_run(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     return tdl__loop_run(TDL_LOOP(self));
 }
 
-static PyObject *loop_stop(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *loop_stop(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     tdl_sched_stop(&TDL_LOOP(self)->sched);
     Py_RETURN_NONE;
 }
 
-static PyObject *loop_close_method(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *loop_close_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     loop_close_native(TDL_LOOP(self));
     Py_RETURN_NONE;
 }
 
-static PyObject *loop_is_running(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *loop_is_running(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     return PyBool_FromLong(TDL_LOOP(self)->thread_id != Py_None);
 }
 
-static PyObject *loop_is_closed(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *loop_is_closed(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     return PyBool_FromLong(TDL_LOOP(self)->closed);
 }
 
-static PyObject *loop_get_debug(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *loop_get_debug(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     return PyBool_FromLong(TDL_LOOP(self)->debug);
 }
 
-static PyObject *loop_wake(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *loop_wake(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     tdl__loop_wake(TDL_LOOP(self));
     Py_RETURN_NONE;
 }
 
-static PyObject *loop_create_future(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *loop_create_future(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     struct tdl_module_state *st = TDL_LOOP(self)->state;
     PyObject *stack[1] = {self};
     return PyObject_Vectorcall(st->future_type, stack, 0, st->loop_kwname);
 }
 
 /* create_task(coro, *, name=None, context=None); any other shape is asyncio's own to answer. */
-static PyObject *loop_create_task(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+static PyObject *loop_create_task(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
     TdlLoop *loop = TDL_LOOP(self);
     struct tdl_module_state *st = loop->state;
     PyObject *name = Py_None;
@@ -198,7 +231,8 @@ static PyObject *loop_create_task(PyObject *self, PyObject *const *args, Py_ssiz
     }
     if (plain) {
         PyObject *stack[5] = {NULL, args[0], self, name, context};
-        return PyObject_Vectorcall(st->task_type, stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, st->task_kwnames);
+        return PyObject_Vectorcall(st->task_type, stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                   st->task_kwnames);
     }
     PyObject *slow = PyObject_GetAttr(self, st->str__create_task_slow);
     PyObject *task = slow != NULL ? PyObject_Vectorcall(slow, args, (size_t)nargs, kwnames) : NULL;
@@ -206,7 +240,8 @@ static PyObject *loop_create_task(PyObject *self, PyObject *const *args, Py_ssiz
     return task;
 }
 
-static PyObject *loop_signal_fds(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *loop_signal_fds(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     TdlLoop *loop = TDL_LOOP(self);
     if (tdl__check_closed(loop) < 0 || tdl__uv_check_fork(loop) < 0 || tdl__uv_signal_open(loop) < 0) {
         return NULL;
@@ -214,34 +249,40 @@ static PyObject *loop_signal_fds(PyObject *self, PyObject *Py_UNUSED(ignored)) {
     return Py_BuildValue("(ii)", loop->signal_rfd, loop->signal_wfd);
 }
 
-static PyObject *loop_gate_off(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *loop_gate_off(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     TdlLoop *loop = TDL_LOOP(self);
     tdl__gate_close(&loop->gate);
     tdl__gate_init(&loop->gate, true);
     Py_RETURN_NONE;
 }
 
-static PyObject *loop_native_info(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *loop_native_info(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     TdlLoop *loop = TDL_LOOP(self);
-    return Py_BuildValue("{s:s,s:i,s:K,s:K,s:K}", "gate", tdl__gate_name(&loop->gate), "gate_errno", loop->gate.error,
-                         "turns", (unsigned long long)loop->turns, "polls", (unsigned long long)loop->polls, "skipped",
-                         (unsigned long long)loop->skips);
+    return Py_BuildValue("{s:s,s:i,s:K,s:K,s:K}", "gate", tdl__gate_name(&loop->gate), "gate_errno",
+                         loop->gate.error, "turns", (unsigned long long)loop->turns, "polls",
+                         (unsigned long long)loop->polls, "skipped", (unsigned long long)loop->skips);
 }
 
-static PyObject *get_closed(PyObject *self, void *Py_UNUSED(closure)) {
+static PyObject *get_closed(PyObject *self, void *Py_UNUSED(closure))
+{
     return PyBool_FromLong(TDL_LOOP(self)->closed);
 }
 
 /* BaseEventLoop.__init__ sets False; closing goes through close() alone. */
-static int set_closed(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(value), void *Py_UNUSED(closure)) {
+static int set_closed(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(value), void *Py_UNUSED(closure))
+{
     return 0;
 }
 
-static PyObject *get_debug(PyObject *self, void *Py_UNUSED(closure)) {
+static PyObject *get_debug(PyObject *self, void *Py_UNUSED(closure))
+{
     return PyBool_FromLong(TDL_LOOP(self)->debug);
 }
 
-static int set_bool(PyObject *value, bool *out) {
+static int set_bool(PyObject *value, bool *out)
+{
     int truth = value != NULL ? PyObject_IsTrue(value) : 0;
     if (truth < 0) {
         return -1;
@@ -250,15 +291,18 @@ static int set_bool(PyObject *value, bool *out) {
     return 0;
 }
 
-static int set_debug(PyObject *self, PyObject *value, void *Py_UNUSED(closure)) {
+static int set_debug(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
+{
     return set_bool(value, &TDL_LOOP(self)->debug);
 }
 
-static PyObject *get_stopping(PyObject *self, void *Py_UNUSED(closure)) {
+static PyObject *get_stopping(PyObject *self, void *Py_UNUSED(closure))
+{
     return PyBool_FromLong(tdl_sched_stopping(&TDL_LOOP(self)->sched));
 }
 
-static int set_stopping(PyObject *self, PyObject *value, void *Py_UNUSED(closure)) {
+static int set_stopping(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
+{
     bool stopping = false;
     if (set_bool(value, &stopping) < 0) {
         return -1;
@@ -309,7 +353,8 @@ static PyMethodDef loop_own_methods[] = {
 };
 
 /* Add a file's methods to the type; each concern keeps its own table. */
-int tdl__add_methods(PyTypeObject *type, PyMethodDef *table) {
+int tdl__add_methods(PyTypeObject *type, PyMethodDef *table)
+{
     for (PyMethodDef *def = table; def->ml_name != NULL; def++) {
         PyObject *descr = PyDescr_NewMethod(type, def);
         int code = descr != NULL ? PyDict_SetItemString(type->tp_dict, def->ml_name, descr) : -1;
@@ -341,15 +386,18 @@ static PyType_Spec loop_spec = {
     .slots = loop_slots,
 };
 
-int tdl__loop_type(PyObject *module) {
+int tdl__loop_type(PyObject *module)
+{
     struct tdl_module_state *st = tdl__state_of_module(module);
     st->loop_type = tdl__add_type(module, &loop_spec, NULL);
     if (st->loop_type == NULL) {
         return -1;
     }
-    return tdl__add_methods(st->loop_type, tdl__soon_methods) < 0 || tdl__add_methods(st->loop_type, tdl__poller_methods) < 0 ||
+    return tdl__add_methods(st->loop_type, tdl__soon_methods) < 0 ||
+                   tdl__add_methods(st->loop_type, tdl__poller_methods) < 0 ||
                    tdl__add_methods(st->loop_type, tdl__transport_loop_methods) < 0 ||
-                   tdl__add_methods(st->loop_type, tdl__server_loop_methods) < 0
+                   tdl__add_methods(st->loop_type, tdl__server_loop_methods) < 0 ||
+                   tdl__add_methods(st->loop_type, tdl__dns_methods) < 0
                ? -1
                : 0;
 }

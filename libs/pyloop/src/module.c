@@ -5,18 +5,21 @@
 #define TDL_TEXT(x) TDL_TEXT_(x)
 #define TDL_UV_BUILT TDL_TEXT(UV_VERSION_MAJOR) "." TDL_TEXT(UV_VERSION_MINOR) "." TDL_TEXT(UV_VERSION_PATCH)
 
-static PyObject *module_features(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
-    return Py_BuildValue("{s:s,s:s,s:s}", "treadle", TREADLE_VERSION, "libuv", uv_version_string(), "libuv_built",
-                         TDL_UV_BUILT);
+static PyObject *module_features(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    return Py_BuildValue("{s:s,s:s,s:s}", "treadle", TREADLE_VERSION, "libuv", uv_version_string(),
+                         "libuv_built", TDL_UV_BUILT);
 }
 
 static PyMethodDef module_methods[] = {
     {"features", module_features, METH_NOARGS,
-     PyDoc_STR("features($module, /)\n--\n\nReturn the versions that this module was built with and runs on.")},
+     PyDoc_STR(
+         "features($module, /)\n--\n\nReturn the versions that this module was built with and runs on.")},
     {NULL, NULL, 0, NULL},
 };
 
-static int module_exec(PyObject *module) {
+static int module_exec(PyObject *module)
+{
     tdl__fork_setup();
     if (tdl__state_init(module) < 0 || tdl__handle_types(module) < 0 || tdl__loop_type(module) < 0 ||
         tdl__stream_type(module) < 0 || tdl__acceptor_type(module) < 0) {
@@ -25,11 +28,13 @@ static int module_exec(PyObject *module) {
     return PyModule_AddStringConstant(module, "__version__", TREADLE_VERSION);
 }
 
-static int module_clear(PyObject *module) {
+static int module_clear(PyObject *module)
+{
     return tdl__state_clear(module);
 }
 
-static void module_free(void *module) {
+static void module_free(void *module)
+{
     if (tdl__state_of_module(module) != NULL) {
         (void)tdl__state_clear(module);
     }
@@ -60,6 +65,7 @@ struct PyModuleDef tdl__module_def = {
 
 PyMODINIT_FUNC PyInit__treadle(void);
 
-PyMODINIT_FUNC PyInit__treadle(void) {
+PyMODINIT_FUNC PyInit__treadle(void)
+{
     return PyModuleDef_Init(&tdl__module_def);
 }

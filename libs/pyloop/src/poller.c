@@ -1,6 +1,6 @@
 /* Descriptors that libuv polls for us: one uv_poll_t each, found by number.
- * A callback of libuv only notes what happened; items are queued by dispatch, under the GIL. Interest changes are
- * noted too, and handed to libuv before the next poll, so that any thread may make them. */
+ * A callback of libuv only notes what happened; items are queued by dispatch, under the GIL. Interest changes
+ * are noted too, and handed to libuv before the next poll, so that any thread may make them. */
 #include "pyloop.h"
 
 #include <errno.h>
@@ -9,11 +9,13 @@
 
 #include "treadle/alloc.h"
 
-static void on_closed(uv_handle_t *handle) {
+static void on_closed(uv_handle_t *handle)
+{
     tdl_free(TDL_CONTAINER_OF(handle, struct tdl_watch, poll));
 }
 
-static void on_poll(uv_poll_t *poll, int status, int events) {
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
     struct tdl_watch *w = TDL_CONTAINER_OF(poll, struct tdl_watch, poll);
     TdlLoop *loop = w->loop;
     if (status < 0) {
@@ -30,11 +32,13 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
     }
 }
 
-struct tdl_watch *tdl__watch_get(TdlLoop *loop, int fd) {
+struct tdl_watch *tdl__watch_get(TdlLoop *loop, int fd)
+{
     return fd >= 0 && fd < loop->watches_len ? loop->watches[fd] : NULL;
 }
 
-static int table_reserve(TdlLoop *loop, int fd) {
+static int table_reserve(TdlLoop *loop, int fd)
+{
     if (fd < loop->watches_len) {
         return 0;
     }
@@ -53,7 +57,8 @@ static int table_reserve(TdlLoop *loop, int fd) {
     return 0;
 }
 
-struct tdl_watch *tdl__watch_open(TdlLoop *loop, int fd) {
+struct tdl_watch *tdl__watch_open(TdlLoop *loop, int fd)
+{
     if (tdl__uv_check_fork(loop) < 0 || table_reserve(loop, fd) < 0) {
         return NULL;
     }
@@ -70,7 +75,8 @@ struct tdl_watch *tdl__watch_open(TdlLoop *loop, int fd) {
         return NULL;
     }
     if ((flags & O_NONBLOCK) == 0) {
-        (void)fcntl(fd, F_SETFL, flags); /* libuv made it non-blocking, which whoever shares it would notice */
+        (void)fcntl(fd, F_SETFL,
+                    flags); /* libuv made it non-blocking, which whoever shares it would notice */
     }
     w->loop = loop;
     w->fd = fd;
@@ -78,7 +84,8 @@ struct tdl_watch *tdl__watch_open(TdlLoop *loop, int fd) {
     return w;
 }
 
-struct tdl_watch *tdl__watch_fresh(TdlLoop *loop, int fd) {
+struct tdl_watch *tdl__watch_fresh(TdlLoop *loop, int fd)
+{
     struct tdl_watch *stale = tdl__watch_get(loop, fd);
     if (stale != NULL) {
         tdl__watch_release(stale); /* whoever had the number before has closed it */
@@ -86,7 +93,8 @@ struct tdl_watch *tdl__watch_fresh(TdlLoop *loop, int fd) {
     return tdl__watch_open(loop, fd);
 }
 
-static void mark_dirty(struct tdl_watch *w) {
+static void mark_dirty(struct tdl_watch *w)
+{
     TdlLoop *loop = w->loop;
     if (!w->dirty) {
         w->dirty = true;
@@ -96,11 +104,13 @@ static void mark_dirty(struct tdl_watch *w) {
     tdl__loop_wake(loop);
 }
 
-static struct tdl_watch_side *side_of(struct tdl_watch *w, int event) {
+static struct tdl_watch_side *side_of(struct tdl_watch *w, int event)
+{
     return event == UV_READABLE ? &w->reader : &w->writer;
 }
 
-void tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObject *owner) {
+void tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObject *owner)
+{
     struct tdl_watch_side *side = side_of(w, event);
     PyObject *old = side->owner;
     side->item = item;
@@ -112,7 +122,11 @@ void tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObj
     Py_XDECREF(old);
 }
 
-bool tdl__watch_unset(struct tdl_watch *w, int event) {
+bool tdl__watch_unset(struct tdl_watch *w, int event)
+{
+    if (w == NULL) {
+        return false; /* its loop is closed, or its number was taken over */
+    }
     struct tdl_watch_side *side = side_of(w, event);
     PyObject *old = side->owner;
     if (old == NULL) {
@@ -126,7 +140,8 @@ bool tdl__watch_unset(struct tdl_watch *w, int event) {
     return true;
 }
 
-void tdl__watch_release(struct tdl_watch *w) {
+void tdl__watch_release(struct tdl_watch *w)
+{
     TdlLoop *loop = w->loop;
     TDL_ASSERT(!w->closing);
     PyObject *reader = w->reader.owner;
@@ -135,11 +150,15 @@ void tdl__watch_release(struct tdl_watch *w) {
     w->writer = (struct tdl_watch_side){NULL, NULL};
     w->want = 0;
     w->transport = NULL;
+    if (w->holder != NULL) {
+        *w->holder = NULL;
+        w->holder = NULL;
+    }
     w->closing = true;
     loop->watches[w->fd] = NULL;
     mark_dirty(w);
-    /* The descriptor may be closed as soon as this returns, so the kernel must forget it now. The loop's thread is in
-     * no uv_run while we hold the GIL, unless another thread asks: then apply does it. */
+    /* The descriptor may be closed as soon as this returns, so the kernel must forget it now. The loop's
+     * thread is in no uv_run while we hold the GIL, unless another thread asks: then apply does it. */
     if (!loop->in_uv && w->armed != 0 && !tdl__uv_forked(loop)) {
         uv_poll_stop(&w->poll);
         w->armed = 0;
@@ -148,7 +167,8 @@ void tdl__watch_release(struct tdl_watch *w) {
     Py_XDECREF(writer);
 }
 
-static void arm(struct tdl_watch *w) {
+static void arm(struct tdl_watch *w)
+{
     if (w->want == 0) {
         uv_poll_stop(&w->poll);
         w->armed = 0;
@@ -159,7 +179,8 @@ static void arm(struct tdl_watch *w) {
     }
 }
 
-void tdl__poller_apply(TdlLoop *loop) {
+void tdl__poller_apply(TdlLoop *loop)
+{
     struct tdl_watch *w = loop->dirty;
     loop->dirty = NULL;
     while (w != NULL) {
@@ -176,7 +197,8 @@ void tdl__poller_apply(TdlLoop *loop) {
     }
 }
 
-static void queue_side(struct tdl_watch *w, int event, struct tdl_queue *io) {
+static void queue_side(struct tdl_watch *w, int event, struct tdl_queue *io)
+{
     struct tdl_watch_side *side = side_of(w, event);
     if (side->item == NULL) {
         return;
@@ -191,7 +213,8 @@ static void queue_side(struct tdl_watch *w, int event, struct tdl_queue *io) {
     }
 }
 
-void tdl__poller_dispatch(TdlLoop *loop, struct tdl_queue *io) {
+void tdl__poller_dispatch(TdlLoop *loop, struct tdl_queue *io)
+{
     struct tdl_watch *w = loop->fired;
     loop->fired = NULL;
     loop->fired_tail = &loop->fired;
@@ -215,7 +238,8 @@ void tdl__poller_dispatch(TdlLoop *loop, struct tdl_queue *io) {
     }
 }
 
-void tdl__poller_close(TdlLoop *loop) {
+void tdl__poller_close(TdlLoop *loop)
+{
     for (int fd = 0; fd < loop->watches_len; fd++) {
         if (loop->watches[fd] != NULL) {
             tdl__watch_release(loop->watches[fd]);
@@ -227,7 +251,8 @@ void tdl__poller_close(TdlLoop *loop) {
     loop->watches_len = 0;
 }
 
-int tdl__poller_traverse(TdlLoop *loop, visitproc visit, void *arg) {
+int tdl__poller_traverse(TdlLoop *loop, visitproc visit, void *arg)
+{
     for (int fd = 0; fd < loop->watches_len; fd++) {
         if (loop->watches[fd] != NULL) {
             Py_VISIT(loop->watches[fd]->reader.owner);
@@ -237,8 +262,10 @@ int tdl__poller_traverse(TdlLoop *loop, visitproc visit, void *arg) {
     return 0;
 }
 
-int tdl__fd_of(PyObject *fileobj) {
-    PyObject *number = PyLong_Check(fileobj) ? Py_NewRef(fileobj) : PyObject_CallMethod(fileobj, "fileno", NULL);
+int tdl__fd_of(PyObject *fileobj)
+{
+    PyObject *number =
+        PyLong_Check(fileobj) ? Py_NewRef(fileobj) : PyObject_CallMethod(fileobj, "fileno", NULL);
     if (number == NULL || !PyLong_Check(number)) {
         if (number == NULL && !PyErr_ExceptionMatches(PyExc_AttributeError) &&
             !PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError)) {
@@ -263,7 +290,8 @@ int tdl__fd_of(PyObject *fileobj) {
 }
 
 /* The descriptor of a socket that may be closed: -1 then, and no exception. */
-int tdl__fd_of_open(PyObject *fileobj) {
+int tdl__fd_of_open(PyObject *fileobj)
+{
     int fd = tdl__fd_of(fileobj);
     if (fd < 0) {
         PyErr_Clear();
@@ -271,7 +299,8 @@ int tdl__fd_of_open(PyObject *fileobj) {
     return fd;
 }
 
-static PyObject *watch_callback(TdlLoop *loop, PyObject *const *args, Py_ssize_t nargs, int event) {
+static PyObject *watch_callback(TdlLoop *loop, PyObject *const *args, Py_ssize_t nargs, int event)
+{
     if (tdl__check_closed(loop) < 0) {
         return NULL;
     }
@@ -284,7 +313,7 @@ static PyObject *watch_callback(TdlLoop *loop, PyObject *const *args, Py_ssize_t
         return NULL;
     }
     struct tdl_watch *w = tdl__watch_get(loop, fd);
-    if (w != NULL && w->want == 0 && w->transport == NULL) {
+    if (w != NULL && w->want == 0 && w->holder == NULL) {
         tdl__watch_release(w); /* the number may mean another file by now */
         w = NULL;
     }
@@ -299,7 +328,7 @@ static PyObject *watch_callback(TdlLoop *loop, PyObject *const *args, Py_ssize_t
         Py_DECREF(h);
         return NULL;
     }
-    h->item.link.flags |= TDL_HANDLE_READER;
+    tdl__handle_track(h); /* the watch keeps it, run after run */
     struct tdl_watch_side *side = side_of(w, event);
     if (side->item != NULL && side->item->run == tdl__handle_run) {
         (void)tdl__handle_cancel(tdl__handle_of(side->item));
@@ -309,7 +338,8 @@ static PyObject *watch_callback(TdlLoop *loop, PyObject *const *args, Py_ssize_t
     return (PyObject *)h;
 }
 
-static PyObject *unwatch(TdlLoop *loop, PyObject *fileobj, int event) {
+static PyObject *unwatch(TdlLoop *loop, PyObject *fileobj, int event)
+{
     if (loop->closed) {
         Py_RETURN_FALSE;
     }
@@ -325,30 +355,35 @@ static PyObject *unwatch(TdlLoop *loop, PyObject *fileobj, int event) {
     if (side->item != NULL && side->item->run == tdl__handle_run) {
         (void)tdl__handle_cancel(tdl__handle_of(side->item));
     }
-    bool had = tdl__watch_unset(w, event);
-    if (w->want == 0 && w->transport == NULL) {
+    bool had = tdl__watch_unset(w, event); /* may run any code: look again */
+    if (tdl__watch_get(loop, fd) == w && w->want == 0 && w->holder == NULL) {
         tdl__watch_release(w);
     }
     return PyBool_FromLong(had);
 }
 
-static PyObject *loop_add_reader(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+static PyObject *loop_add_reader(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
     return watch_callback(TDL_LOOP(self), args, nargs, UV_READABLE);
 }
 
-static PyObject *loop_add_writer(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+static PyObject *loop_add_writer(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
     return watch_callback(TDL_LOOP(self), args, nargs, UV_WRITABLE);
 }
 
-static PyObject *loop_remove_reader(PyObject *self, PyObject *fileobj) {
+static PyObject *loop_remove_reader(PyObject *self, PyObject *fileobj)
+{
     return unwatch(TDL_LOOP(self), fileobj, UV_READABLE);
 }
 
-static PyObject *loop_remove_writer(PyObject *self, PyObject *fileobj) {
+static PyObject *loop_remove_writer(PyObject *self, PyObject *fileobj)
+{
     return unwatch(TDL_LOOP(self), fileobj, UV_WRITABLE);
 }
 
-static PyObject *loop_watched(PyObject *self, PyObject *fileobj) {
+static PyObject *loop_watched(PyObject *self, PyObject *fileobj)
+{
     int fd = tdl__fd_of(fileobj);
     if (fd < 0) {
         return NULL;
@@ -357,12 +392,14 @@ static PyObject *loop_watched(PyObject *self, PyObject *fileobj) {
     return PyLong_FromLong(w != NULL ? w->want : 0);
 }
 
-static PyObject *used_by_transport(PyObject *fileobj, PyObject *transport) {
+static PyObject *used_by_transport(PyObject *fileobj, PyObject *transport)
+{
     PyErr_Format(PyExc_RuntimeError, "File descriptor %R is used by transport %R", fileobj, transport);
     return NULL;
 }
 
-static PyObject *loop_ensure_fd_no_transport(PyObject *self, PyObject *fileobj) {
+static PyObject *loop_ensure_fd_no_transport(PyObject *self, PyObject *fileobj)
+{
     TdlLoop *loop = TDL_LOOP(self);
     int fd = tdl__fd_of(fileobj);
     if (fd < 0) {

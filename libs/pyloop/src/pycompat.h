@@ -16,7 +16,8 @@
 
 #if PY_VERSION_HEX < 0x030C0000
 /* The exception as one object, as 3.12 and later give it. */
-static inline PyObject *PyErr_GetRaisedException(void) {
+static inline PyObject *PyErr_GetRaisedException(void)
+{
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     if (type == NULL) {
@@ -31,7 +32,8 @@ static inline PyObject *PyErr_GetRaisedException(void) {
     return value;
 }
 
-static inline void PyErr_SetRaisedException(PyObject *exc) {
+static inline void PyErr_SetRaisedException(PyObject *exc)
+{
     PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(exc)), exc, PyException_GetTraceback(exc));
 }
 #endif

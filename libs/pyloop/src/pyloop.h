@@ -1,6 +1,6 @@
 /* The objects that the files of pyloop share: module state, loop, handles, watches.
- * Thread: everything here is guarded by the GIL, but for the fields marked "poll", which the loop's thread alone
- * touches while it runs libuv without the GIL. */
+ * Thread: everything here is guarded by the GIL, but for the fields marked "poll", which the loop's thread
+ * alone touches while it runs libuv without the GIL. */
 #ifndef TDL_PYLOOP_PYLOOP_H
 #define TDL_PYLOOP_PYLOOP_H
 
@@ -18,6 +18,7 @@
 #include "treadle/turn.h"
 #include "treadle/wake.h"
 
+#include "dns.h"
 #include "gate.h"
 
 typedef struct tdl_loop TdlLoop;
@@ -26,54 +27,54 @@ typedef struct tdl_timer_handle TdlTimerHandle;
 struct tdl_watch;
 
 /* Every name that a hot path looks up, interned once per module. */
-#define TDL_NAMES(XX)                                                                                                  \
-    XX(_abort_waiter)                                                                                                  \
-    XX(_accept_failed)                                                                                                 \
-    XX(_accept_failed_connection)                                                                                      \
-    XX(_attach)                                                                                                        \
-    XX(_callback_failed)                                                                                               \
-    XX(_check_callback)                                                                                                \
-    XX(_check_thread)                                                                                                  \
-    XX(_create_task_slow)                                                                                              \
-    XX(_detach)                                                                                                        \
-    XX(_log_conn_lost)                                                                                                 \
-    XX(_run_debug)                                                                                                     \
-    XX(_signal_bytes)                                                                                                  \
-    XX(_source_stack)                                                                                                  \
-    XX(_transport_debug)                                                                                               \
-    XX(_transport_extra)                                                                                               \
-    XX(_transport_fatal)                                                                                               \
-    XX(_transports)                                                                                                    \
-    XX(_wrap_transport_socket)                                                                                         \
-    XX(add_done_callback)                                                                                              \
-    XX(buffer_updated)                                                                                                 \
-    XX(call_exception_handler)                                                                                         \
-    XX(close)                                                                                                          \
-    XX(connection_lost)                                                                                                \
-    XX(connection_made)                                                                                                \
-    XX(context)                                                                                                        \
-    XX(data_received)                                                                                                  \
-    XX(datagram_received)                                                                                              \
-    XX(detach)                                                                                                         \
-    XX(done)                                                                                                           \
-    XX(eof_received)                                                                                                   \
-    XX(error_received)                                                                                                 \
-    XX(fileno)                                                                                                         \
-    XX(get)                                                                                                            \
-    XX(get_buffer)                                                                                                     \
-    XX(getpeername)                                                                                                    \
-    XX(getsockname)                                                                                                    \
-    XX(gettimeout)                                                                                                     \
-    XX(is_closing)                                                                                                     \
-    XX(loop)                                                                                                           \
-    XX(name)                                                                                                           \
-    XX(pause_writing)                                                                                                  \
-    XX(peername)                                                                                                       \
-    XX(remove_done_callback)                                                                                           \
-    XX(resume_writing)                                                                                                 \
-    XX(set_exception)                                                                                                  \
-    XX(set_result)                                                                                                     \
-    XX(socket)                                                                                                         \
+#define TDL_NAMES(XX)                                                                                        \
+    XX(_abort_waiter)                                                                                        \
+    XX(_accept_failed)                                                                                       \
+    XX(_accept_failed_connection)                                                                            \
+    XX(_attach)                                                                                              \
+    XX(_callback_failed)                                                                                     \
+    XX(_check_callback)                                                                                      \
+    XX(_check_thread)                                                                                        \
+    XX(_create_task_slow)                                                                                    \
+    XX(_detach)                                                                                              \
+    XX(_log_conn_lost)                                                                                       \
+    XX(_run_debug)                                                                                           \
+    XX(_signal_bytes)                                                                                        \
+    XX(_source_stack)                                                                                        \
+    XX(_transport_debug)                                                                                     \
+    XX(_transport_extra)                                                                                     \
+    XX(_transport_fatal)                                                                                     \
+    XX(_transports)                                                                                          \
+    XX(_wrap_transport_socket)                                                                               \
+    XX(add_done_callback)                                                                                    \
+    XX(buffer_updated)                                                                                       \
+    XX(call_exception_handler)                                                                               \
+    XX(close)                                                                                                \
+    XX(connection_lost)                                                                                      \
+    XX(connection_made)                                                                                      \
+    XX(context)                                                                                              \
+    XX(data_received)                                                                                        \
+    XX(datagram_received)                                                                                    \
+    XX(detach)                                                                                               \
+    XX(done)                                                                                                 \
+    XX(eof_received)                                                                                         \
+    XX(error_received)                                                                                       \
+    XX(fileno)                                                                                               \
+    XX(get)                                                                                                  \
+    XX(get_buffer)                                                                                           \
+    XX(getpeername)                                                                                          \
+    XX(getsockname)                                                                                          \
+    XX(gettimeout)                                                                                           \
+    XX(is_closing)                                                                                           \
+    XX(loop)                                                                                                 \
+    XX(name)                                                                                                 \
+    XX(pause_writing)                                                                                        \
+    XX(peername)                                                                                             \
+    XX(remove_done_callback)                                                                                 \
+    XX(resume_writing)                                                                                       \
+    XX(set_exception)                                                                                        \
+    XX(set_result)                                                                                           \
+    XX(socket)                                                                                               \
     XX(sockname)
 
 /* What the module owns; found from any of its types. */
@@ -96,9 +97,11 @@ struct tdl_module_state {
     PyObject *task_kwnames;    /* ("loop", "name", "context") */
     PyObject *task_kwnames_nc; /* ("loop", "name") */
     PyObject *empty_tuple;
+    bool snapshots; /* callbacks scheduled from one context may share one copy of it until they run */
 #define TDL_NAME_FIELD(name) PyObject *str_##name;
     TDL_NAMES(TDL_NAME_FIELD)
 #undef TDL_NAME_FIELD
+    struct tdl_dns_state dns;
     TdlHandle *handle_free; /* handles kept for reuse, linked by their loop field; each still owns its type */
     unsigned handle_free_count;
     TdlTimerHandle *timer_free;
@@ -118,17 +121,19 @@ enum {
     TDL_HANDLE_TIMER = 2,
     TDL_HANDLE_DEBUG = 4,     /* the loop's debug table has an entry for this handle */
     TDL_HANDLE_SCHEDULED = 8, /* a timer handle that has not fired */
-    TDL_HANDLE_READER = 16,   /* stays registered after it ran */
+    TDL_HANDLE_SHARED = 16,   /* its context is a snapshot that others hold too: run in a copy */
 };
 
-#define TDL_HANDLE_FIELDS                                                                                              \
-    PyObject_HEAD PyObject *callback;                                                                                  \
-    PyObject *arg;                                                                                                     \
-    PyObject *context;                                                                                                 \
-    TdlLoop *loop;                                                                                                     \
+#define TDL_HANDLE_FIELDS                                                                                    \
+    PyObject_HEAD PyObject *callback;                                                                        \
+    PyObject *arg;                                                                                           \
+    PyObject *context;                                                                                       \
+    TdlLoop *loop;                                                                                           \
     PyObject *weakrefs;
 
-/* A callback waiting for its turn. The queue that it stands in owns one reference. */
+/* A callback waiting for its turn. The queue that it stands in owns one reference.
+ * While its loop runs, a handle that only the queue holds is not tracked by the garbage collector: the running loop is
+ * alive, and so is what it will call. It is tracked once it has run and somebody else holds it, or when the loop stops. */
 struct tdl_handle {
     TDL_HANDLE_FIELDS
     struct tdl_item item;
@@ -141,7 +146,8 @@ struct tdl_timer_handle {
     double when;
 };
 
-/* Where an I/O event goes: the item that a readable or writable descriptor queues, and the object that holds it. */
+/* Where an I/O event goes: the item that a readable or writable descriptor queues, and the object that holds
+ * it. */
 struct tdl_watch_side {
     struct tdl_item *item;
     PyObject *owner; /* a reference while registered; visited by the loop */
@@ -152,8 +158,8 @@ struct tdl_watch {
     uv_poll_t poll;
     TdlLoop *loop;
     int fd;
-    uint8_t want;  /* UV_READABLE and UV_WRITABLE bits that have a side */
-    uint8_t armed; /* poll: what libuv has been asked for */
+    uint8_t want;    /* UV_READABLE and UV_WRITABLE bits that have a side */
+    uint8_t armed;   /* poll: what libuv has been asked for */
     uint8_t revents; /* poll: what libuv reported since the last dispatch */
     bool dirty;      /* stands in the loop's dirty list */
     bool fired;      /* poll: stands in the loop's fired list */
@@ -161,13 +167,16 @@ struct tdl_watch {
     struct tdl_watch *next_dirty;
     struct tdl_watch *next_fired;
     struct tdl_watch_side reader, writer;
-    PyObject *transport; /* borrowed: the transport that owns this descriptor, cleared when it lets go */
+    PyObject *transport; /* borrowed: the transport that owns this descriptor, while nobody else may watch it */
+    struct tdl_watch **holder; /* that transport's pointer to this watch, cleared on release */
 };
 
-/* One loop's part of libuv: allocated apart, since libuv keeps pointers into it until every handle is closed. */
+/* One loop's part of libuv: allocated apart, since libuv keeps pointers into it until every handle is closed.
+ */
 struct tdl_uv {
     uv_loop_t uv;
-    uv_poll_t *wake_poll;   /* each in a block of its own: a forked child opens a new one while the old closes */
+    uv_poll_t
+        *wake_poll; /* each in a block of its own: a forked child opens a new one while the old closes */
     uv_poll_t *signal_poll;
     uv_timer_t timer;
     bool timer_active;
@@ -182,6 +191,7 @@ struct tdl_loop {
     struct tdl_wake wake;
     struct tdl_inbox inbox;
     struct tdl_gate gate;
+    struct tdl_dns dns;
     struct tdl_uv *uv;
     struct tdl_watch **watches; /* by descriptor */
     int watches_len;
@@ -192,17 +202,18 @@ struct tdl_loop {
     PyObject *debug_info;   /* {handle address: [source traceback, repr]} in debug mode */
     PyObject *thread_id;    /* int while running, else None */
     PyObject *task_factory; /* None for asyncio.Task */
+    PyObject *snapshot;     /* the last copy of a context made for a handle; never entered */
     PyObject *transports;   /* {descriptor: transport} of the transports that are Python, by weak reference */
-    char *read_buffer; /* shared by all stream transports of this loop: they read one at a time */
+    char *read_buffer;      /* shared by all stream transports of this loop: they read one at a time */
     uint32_t fork_seen;
     int signal_rfd, signal_wfd;
-    bool uv_busy;    /* poll: the last uv_run handled something, so poll again */
-    bool uv_dirty;   /* libuv has interest changes or closing handles of ours to work on */
-    bool wake_seen;  /* poll: the wake's descriptor was readable */
+    bool uv_busy;     /* poll: the last uv_run handled something, so poll again */
+    bool uv_dirty;    /* libuv has interest changes or closing handles of ours to work on */
+    bool wake_seen;   /* poll: the wake's descriptor was readable */
     bool signal_seen; /* poll: the signal descriptor was readable */
-    bool parked;     /* the loop's thread sleeps in libuv, or is about to */
-    bool in_uv;      /* the loop's thread runs libuv without the GIL: nobody else may call libuv */
-    bool gate_off;   /* switched off by option or environment */
+    bool parked;      /* the loop's thread sleeps in libuv, or is about to */
+    bool in_uv;       /* the loop's thread runs libuv without the GIL: nobody else may call libuv */
+    bool gate_off;    /* switched off by option or environment */
     bool closed;
     bool debug;
     uint64_t turns;
@@ -222,9 +233,11 @@ extern struct PyModuleDef tdl__module_def;
 
 /* handle.c */
 int tdl__handle_types(PyObject *module);
-TdlHandle *tdl__handle_new(TdlLoop *loop, PyObject *callback, PyObject *const *args, Py_ssize_t nargs, PyObject *context);
+TdlHandle *tdl__handle_new(TdlLoop *loop, PyObject *callback, PyObject *const *args, Py_ssize_t nargs,
+                           PyObject *context);
 TdlTimerHandle *tdl__timer_handle_new(TdlLoop *loop, double when, PyObject *callback, PyObject *const *args,
                                       Py_ssize_t nargs, PyObject *context);
+void tdl__handle_track(TdlHandle *h);
 int tdl__handle_remember(TdlHandle *h);
 bool tdl__handle_cancel(TdlHandle *h);
 bool tdl__handle_cancelled(const TdlHandle *h);
@@ -232,6 +245,10 @@ void tdl__handle_run(struct tdl_item *item);
 void tdl__handle_clear_free(struct tdl_module_state *state);
 void tdl__item_drop(struct tdl_sched *sched, struct tdl_item *item);
 TdlHandle *tdl__handle_of(struct tdl_item *item);
+
+/* snapshot.c */
+void tdl__snapshot_probe(struct tdl_module_state *state);
+PyObject *tdl__snapshot_take(TdlLoop *loop, bool *shared);
 
 /* soon.c */
 extern PyMethodDef tdl__soon_methods[];

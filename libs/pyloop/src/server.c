@@ -1,4 +1,5 @@
-/* Accepting: a listening socket whose connections become stream transports without a task or a Python socket each. */
+/* Accepting: a listening socket whose connections become stream transports without a task or a Python socket
+ * each. */
 #include "stream.h"
 
 #include <errno.h>
@@ -19,14 +20,16 @@ typedef struct {
 } TdlAcceptor;
 
 /* Tell why an incoming connection came to nothing; asyncio does so in debug mode only. */
-static void connection_failed(TdlAcceptor *a, PyObject *protocol) {
+static void connection_failed(TdlAcceptor *a, PyObject *protocol)
+{
     if (tdl__is_exit_exception()) {
         tdl_sched_interrupt(&a->loop->sched);
         return;
     }
     PyObject *exc = PyErr_GetRaisedException();
-    PyObject *result = PyObject_CallMethodObjArgs((PyObject *)a->loop, a->loop->state->str__accept_failed_connection,
-                                                  exc, protocol != NULL ? protocol : Py_None, NULL);
+    PyObject *result =
+        PyObject_CallMethodObjArgs((PyObject *)a->loop, a->loop->state->str__accept_failed_connection, exc,
+                                   protocol != NULL ? protocol : Py_None, NULL);
     if (result == NULL) {
         tdl_sched_interrupt(&a->loop->sched);
     }
@@ -34,7 +37,8 @@ static void connection_failed(TdlAcceptor *a, PyObject *protocol) {
     Py_DECREF(exc);
 }
 
-static void accept_connection(TdlAcceptor *a, int fd, const union tdl_stream_addr *addr, socklen_t len) {
+static void accept_connection(TdlAcceptor *a, int fd, const union tdl_stream_addr *addr, socklen_t len)
+{
     PyObject *protocol = PyObject_CallNoArgs(a->factory);
     TdlStream *t = protocol != NULL ? tdl__stream_new(a->loop, fd, NULL, protocol, a->server) : NULL;
     if (t == NULL) {
@@ -58,18 +62,20 @@ static void accept_connection(TdlAcceptor *a, int fd, const union tdl_stream_add
     Py_DECREF(t);
 }
 
-static bool out_of_resources(int error) {
+static bool out_of_resources(int error)
+{
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
 /* Report a failed accept; without descriptors left the loop pauses accepting for a second. */
-static void accept_failed(TdlAcceptor *a, int error) {
+static void accept_failed(TdlAcceptor *a, int error)
+{
     errno = error;
     PyErr_SetFromErrno(PyExc_OSError);
     PyObject *exc = PyErr_GetRaisedException();
-    PyObject *result =
-        PyObject_CallMethod((PyObject *)a->loop, "_accept_failed", "OOOOOi", exc, out_of_resources(error) ? Py_True : Py_False,
-                            a->sock, a->factory, a->server, a->backlog);
+    PyObject *result = PyObject_CallMethod((PyObject *)a->loop, "_accept_failed", "OOOOOi", exc,
+                                           out_of_resources(error) ? Py_True : Py_False, a->sock, a->factory,
+                                           a->server, a->backlog);
     if (result == NULL) {
         tdl_sched_interrupt(&a->loop->sched);
     }
@@ -77,7 +83,8 @@ static void accept_failed(TdlAcceptor *a, int error) {
     Py_DECREF(exc);
 }
 
-static void accept_some(TdlAcceptor *a) {
+static void accept_some(TdlAcceptor *a)
+{
     for (int i = 0; i < a->backlog && !PyErr_Occurred(); i++) {
         union tdl_stream_addr addr;
         struct sockaddr_storage storage;
@@ -97,7 +104,8 @@ static void accept_some(TdlAcceptor *a) {
     }
 }
 
-static void acceptor_run(struct tdl_item *item) {
+static void acceptor_run(struct tdl_item *item)
+{
     TdlAcceptor *a = TDL_CONTAINER_OF(item, TdlAcceptor, item);
     struct tdl_watch *w = a->loop->closed ? NULL : tdl__watch_get(a->loop, a->fd);
     if (w != NULL && w->reader.item == item) { /* not stopped since it was queued */
@@ -113,11 +121,13 @@ static void acceptor_run(struct tdl_item *item) {
     Py_DECREF(a);
 }
 
-PyObject *tdl__acceptor_owner(struct tdl_item *item) {
+PyObject *tdl__acceptor_owner(struct tdl_item *item)
+{
     return item->run == acceptor_run ? (PyObject *)TDL_CONTAINER_OF(item, TdlAcceptor, item) : NULL;
 }
 
-static int acceptor_traverse(PyObject *self, visitproc visit, void *arg) {
+static int acceptor_traverse(PyObject *self, visitproc visit, void *arg)
+{
     TdlAcceptor *a = (TdlAcceptor *)self;
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(a->loop);
@@ -128,7 +138,8 @@ static int acceptor_traverse(PyObject *self, visitproc visit, void *arg) {
     return 0;
 }
 
-static int acceptor_clear(PyObject *self) {
+static int acceptor_clear(PyObject *self)
+{
     TdlAcceptor *a = (TdlAcceptor *)self;
     Py_CLEAR(a->sock);
     Py_CLEAR(a->factory);
@@ -136,7 +147,8 @@ static int acceptor_clear(PyObject *self) {
     return 0;
 }
 
-static void acceptor_dealloc(PyObject *self) {
+static void acceptor_dealloc(PyObject *self)
+{
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     (void)acceptor_clear(self);
@@ -146,14 +158,16 @@ static void acceptor_dealloc(PyObject *self) {
     Py_DECREF(type);
 }
 
-static int socket_option(int fd, int option) {
+static int socket_option(int fd, int option)
+{
     int value = 0;
     socklen_t len = sizeof value;
     return getsockopt(fd, SOL_SOCKET, option, &value, &len) == 0 ? value : 0;
 }
 
 /* _start_accepting(sock, protocol_factory, server, backlog) */
-static PyObject *loop_start_accepting(PyObject *self, PyObject *args) {
+static PyObject *loop_start_accepting(PyObject *self, PyObject *args)
+{
     TdlLoop *loop = TDL_LOOP(self);
     PyObject *sock, *factory, *server;
     int backlog;
@@ -205,7 +219,8 @@ static PyType_Slot acceptor_slots[] = {
 static PyType_Spec acceptor_spec = {
     .name = "treadle._treadle.Acceptor",
     .basicsize = sizeof(TdlAcceptor),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = acceptor_slots,
 };
 
@@ -214,7 +229,8 @@ PyMethodDef tdl__server_loop_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-int tdl__acceptor_type(PyObject *module) {
+int tdl__acceptor_type(PyObject *module)
+{
     struct tdl_module_state *st = tdl__state_of_module(module);
     st->acceptor_type = tdl__add_type(module, &acceptor_spec, NULL);
     return st->acceptor_type != NULL ? 0 : -1;

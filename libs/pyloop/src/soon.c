@@ -13,20 +13,23 @@ struct soon_args {
     PyObject *context;
 };
 
-static bool same_name(PyObject *key, PyObject *interned) {
+static bool same_name(PyObject *key, PyObject *interned)
+{
     return key == interned || PyUnicode_Compare(key, interned) == 0;
 }
 
 /* Give asyncio's TypeError for the first missing or unknown argument. */
-static int missing(const char *method, const char *what, int count) {
-    PyErr_Format(PyExc_TypeError, "BaseEventLoop.%s() missing %d required positional argument%s: %s", method, count,
-                 count == 1 ? "" : "s", what);
+static int missing(const char *method, const char *what, int count)
+{
+    PyErr_Format(PyExc_TypeError, "BaseEventLoop.%s() missing %d required positional argument%s: %s", method,
+                 count, count == 1 ? "" : "s", what);
     return -1;
 }
 
 /* The arguments that may come by name too, as in asyncio's Python signatures. */
 static int parse_keywords(TdlLoop *loop, const char *method, const char *when_name, struct soon_args *out,
-                          PyObject *const *values, PyObject *kwnames) {
+                          PyObject *const *values, PyObject *kwnames)
+{
     Py_ssize_t count = PyTuple_GET_SIZE(kwnames);
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *key = PyTuple_GET_ITEM(kwnames, i);
@@ -34,18 +37,21 @@ static int parse_keywords(TdlLoop *loop, const char *method, const char *when_na
             out->context = values[i];
         } else if (out->callback == NULL && PyUnicode_CompareWithASCIIString(key, "callback") == 0) {
             out->callback = values[i];
-        } else if (when_name != NULL && out->when == NULL && PyUnicode_CompareWithASCIIString(key, when_name) == 0) {
+        } else if (when_name != NULL && out->when == NULL &&
+                   PyUnicode_CompareWithASCIIString(key, when_name) == 0) {
             out->when = values[i];
         } else {
-            PyErr_Format(PyExc_TypeError, "BaseEventLoop.%s() got an unexpected keyword argument '%U'", method, key);
+            PyErr_Format(PyExc_TypeError, "BaseEventLoop.%s() got an unexpected keyword argument '%U'",
+                         method, key);
             return -1;
         }
     }
     return 0;
 }
 
-static int parse(TdlLoop *loop, const char *method, const char *when_name, struct soon_args *out, PyObject *const *args,
-                 Py_ssize_t nargs, PyObject *kwnames) {
+static int parse(TdlLoop *loop, const char *method, const char *when_name, struct soon_args *out,
+                 PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
     PyObject *const *values = args + nargs;
     *out = (struct soon_args){0};
     if (when_name != NULL && nargs > 0) {
@@ -71,7 +77,8 @@ static int parse(TdlLoop *loop, const char *method, const char *when_name, struc
 }
 
 /* Debug mode: the wrong thread and things that are not callable are told at once. */
-static int debug_checks(TdlLoop *loop, PyObject *callback, const char *method, bool threadsafe) {
+static int debug_checks(TdlLoop *loop, PyObject *callback, const char *method, bool threadsafe)
+{
     if (!threadsafe) {
         PyObject *result = PyObject_CallMethodNoArgs((PyObject *)loop, loop->state->str__check_thread);
         if (result == NULL) {
@@ -90,8 +97,9 @@ static int debug_checks(TdlLoop *loop, PyObject *callback, const char *method, b
     return result != NULL ? 0 : -1;
 }
 
-static PyObject *soon(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, const char *method,
-                      bool threadsafe) {
+static PyObject *soon(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                      const char *method, bool threadsafe)
+{
     TdlLoop *loop = TDL_LOOP(self);
     struct soon_args a;
     if (kwnames == NULL && nargs > 0) {
@@ -99,7 +107,8 @@ static PyObject *soon(PyObject *self, PyObject *const *args, Py_ssize_t nargs, P
     } else if (parse(loop, method, NULL, &a, args, nargs, kwnames) < 0) {
         return NULL;
     }
-    if (tdl__check_closed(loop) < 0 || (loop->debug && debug_checks(loop, a.callback, method, threadsafe) < 0)) {
+    if (tdl__check_closed(loop) < 0 ||
+        (loop->debug && debug_checks(loop, a.callback, method, threadsafe) < 0)) {
         return NULL;
     }
     TdlHandle *h = tdl__handle_new(loop, a.callback, a.args, a.nargs, a.context);
@@ -117,15 +126,19 @@ static PyObject *soon(PyObject *self, PyObject *const *args, Py_ssize_t nargs, P
     return Py_NewRef((PyObject *)h); /* the queue keeps the other reference */
 }
 
-static PyObject *loop_call_soon(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+static PyObject *loop_call_soon(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
     return soon(self, args, nargs, kwnames, "call_soon", false);
 }
 
-static PyObject *loop_call_soon_threadsafe(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+static PyObject *loop_call_soon_threadsafe(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                                           PyObject *kwnames)
+{
     return soon(self, args, nargs, kwnames, "call_soon_threadsafe", true);
 }
 
-int tdl__call_soon(TdlLoop *loop, PyObject *callback, PyObject *arg, PyObject *context) {
+int tdl__call_soon(TdlLoop *loop, PyObject *callback, PyObject *arg, PyObject *context)
+{
     TdlHandle *h = tdl__handle_new(loop, callback, &arg, arg != NULL ? 1 : 0, context);
     if (h == NULL) {
         return -1;
@@ -134,7 +147,8 @@ int tdl__call_soon(TdlLoop *loop, PyObject *callback, PyObject *arg, PyObject *c
     return 0;
 }
 
-uint64_t tdl__when_to_ns(double when) {
+uint64_t tdl__when_to_ns(double when)
+{
     const double far_s = 4e9; /* a century away is never */
     if (when >= far_s) {
         return TDL_CLOCK_BIAS + (uint64_t)(far_s * 1e9);
@@ -145,7 +159,8 @@ uint64_t tdl__when_to_ns(double when) {
     return (uint64_t)((int64_t)TDL_CLOCK_BIAS + (int64_t)ceil(when * 1e9));
 }
 
-static PyObject *schedule_at(TdlLoop *loop, double when, const struct soon_args *a, const char *method) {
+static PyObject *schedule_at(TdlLoop *loop, double when, const struct soon_args *a, const char *method)
+{
     if (tdl__check_closed(loop) < 0 || (loop->debug && debug_checks(loop, a->callback, method, false) < 0)) {
         return NULL;
     }
@@ -166,16 +181,19 @@ static PyObject *schedule_at(TdlLoop *loop, double when, const struct soon_args 
     return Py_NewRef((PyObject *)h); /* the heap keeps the other reference */
 }
 
-static double clock_s(void) {
+static double clock_s(void)
+{
     return (double)(int64_t)(tdl__clock_ns() - TDL_CLOCK_BIAS) / 1e9;
 }
 
-static PyObject *loop_time(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored)) {
+static PyObject *loop_time(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
+{
     return PyFloat_FromDouble(clock_s());
 }
 
 /* now + delay as asyncio computes it, for a delay that is no plain number. */
-static int add_delay(PyObject *delay, double *when) {
+static int add_delay(PyObject *delay, double *when)
+{
     PyObject *now = PyFloat_FromDouble(clock_s());
     PyObject *sum = now != NULL ? PyNumber_Add(now, delay) : NULL;
     Py_XDECREF(now);
@@ -187,7 +205,8 @@ static int add_delay(PyObject *delay, double *when) {
     return *when == -1.0 && PyErr_Occurred() ? -1 : 0;
 }
 
-static PyObject *loop_call_later(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+static PyObject *loop_call_later(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
     TdlLoop *loop = TDL_LOOP(self);
     struct soon_args a;
     double when;
@@ -206,7 +225,8 @@ static PyObject *loop_call_later(PyObject *self, PyObject *const *args, Py_ssize
     return schedule_at(loop, when, &a, "call_at");
 }
 
-static PyObject *loop_call_at(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+static PyObject *loop_call_at(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
     TdlLoop *loop = TDL_LOOP(self);
     struct soon_args a;
     if (parse(loop, "call_at", "when", &a, args, nargs, kwnames) < 0) {

@@ -1,15 +1,18 @@
 /* The module's state: types, cached imports, interned names. */
 #include "pyloop.h"
 
-struct tdl_module_state *tdl__state_of_module(PyObject *module) {
+struct tdl_module_state *tdl__state_of_module(PyObject *module)
+{
     return PyModule_GetState(module);
 }
 
-struct tdl_module_state *tdl__state_of_type(PyTypeObject *type) {
+struct tdl_module_state *tdl__state_of_type(PyTypeObject *type)
+{
     return PyType_GetModuleState(type);
 }
 
-PyTypeObject *tdl__add_type(PyObject *module, PyType_Spec *spec, PyObject *bases) {
+PyTypeObject *tdl__add_type(PyObject *module, PyType_Spec *spec, PyObject *bases)
+{
     PyObject *type = PyType_FromModuleAndSpec(module, spec, bases);
     if (type != NULL && PyModule_AddType(module, (PyTypeObject *)type) < 0) {
         Py_CLEAR(type);
@@ -17,11 +20,12 @@ PyTypeObject *tdl__add_type(PyObject *module, PyType_Spec *spec, PyObject *bases
     return (PyTypeObject *)type;
 }
 
-static int intern_names(struct tdl_module_state *st) {
-#define TDL_INTERN(name)                                                                                               \
-    st->str_##name = PyUnicode_InternFromString(#name);                                                                \
-    if (st->str_##name == NULL) {                                                                                      \
-        return -1;                                                                                                     \
+static int intern_names(struct tdl_module_state *st)
+{
+#define TDL_INTERN(name)                                                                                     \
+    st->str_##name = PyUnicode_InternFromString(#name);                                                      \
+    if (st->str_##name == NULL) {                                                                            \
+        return -1;                                                                                           \
     }
     TDL_NAMES(TDL_INTERN)
 #undef TDL_INTERN
@@ -31,18 +35,21 @@ static int intern_names(struct tdl_module_state *st) {
     return st->loop_kwname != NULL && st->task_kwnames != NULL && st->empty_tuple != NULL ? 0 : -1;
 }
 
-static PyObject *import_from(const char *module_name, const char *name) {
+static PyObject *import_from(const char *module_name, const char *name)
+{
     PyObject *module = PyImport_ImportModule(module_name);
     PyObject *value = module != NULL ? PyObject_GetAttrString(module, name) : NULL;
     Py_XDECREF(module);
     return value;
 }
 
-int tdl__state_init(PyObject *module) {
+int tdl__state_init(PyObject *module)
+{
     struct tdl_module_state *st = tdl__state_of_module(module);
     if (intern_names(st) < 0) {
         return -1;
     }
+    tdl__snapshot_probe(st);
     st->asyncio_handle = import_from("asyncio.events", "Handle");
     st->asyncio_timer_handle = import_from("asyncio.events", "TimerHandle");
     st->asyncio_transport = import_from("asyncio.transports", "Transport");
@@ -51,13 +58,17 @@ int tdl__state_init(PyObject *module) {
     st->task_type = import_from("asyncio.tasks", "Task");
     st->socket_type = import_from("socket", "socket");
     st->support = PyImport_ImportModule("treadle._support");
+    if (tdl__dns_state_init(&st->dns) < 0) {
+        return -1;
+    }
     return st->asyncio_handle && st->asyncio_timer_handle && st->asyncio_transport && st->buffered_protocol &&
                    st->future_type && st->task_type && st->socket_type && st->support
                ? 0
                : -1;
 }
 
-int tdl__state_traverse(PyObject *module, visitproc visit, void *arg) {
+int tdl__state_traverse(PyObject *module, visitproc visit, void *arg)
+{
     struct tdl_module_state *st = tdl__state_of_module(module);
     for (unsigned i = 0; i < st->handle_free_count; i++) {
         Py_VISIT(st->handle_type);
@@ -78,10 +89,11 @@ int tdl__state_traverse(PyObject *module, visitproc visit, void *arg) {
     Py_VISIT(st->task_type);
     Py_VISIT(st->socket_type);
     Py_VISIT(st->support);
-    return 0;
+    return tdl__dns_state_traverse(&st->dns, visit, arg);
 }
 
-int tdl__state_clear(PyObject *module) {
+int tdl__state_clear(PyObject *module)
+{
     struct tdl_module_state *st = tdl__state_of_module(module);
     tdl__handle_clear_free(st);
     Py_CLEAR(st->loop_type);
@@ -97,6 +109,7 @@ int tdl__state_clear(PyObject *module) {
     Py_CLEAR(st->task_type);
     Py_CLEAR(st->socket_type);
     Py_CLEAR(st->support);
+    tdl__dns_state_clear(&st->dns);
     Py_CLEAR(st->loop_kwname);
     Py_CLEAR(st->task_kwnames);
     Py_CLEAR(st->empty_tuple);

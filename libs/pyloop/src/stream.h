@@ -1,7 +1,7 @@
 /* The stream transport's object, shared by the files that read, write, close and accept.
  * Thread: the GIL guards it; its items run on the loop's thread.
- * States: OPEN until close or a failure; CLOSING while buffered writes drain; LOST once connection_lost is queued;
- * CLOSED when the descriptor is gone. */
+ * States: OPEN until close or a failure; CLOSING while buffered writes drain; LOST once connection_lost is
+ * queued; CLOSED when the descriptor is gone. */
 #ifndef TDL_PYLOOP_STREAM_H
 #define TDL_PYLOOP_STREAM_H
 
@@ -25,6 +25,7 @@ union tdl_stream_addr {
 typedef struct tdl_stream {
     PyObject_HEAD PyObject *extra; /* the slot _extra of asyncio.BaseTransport */
     PyObject *weakrefs;
+    PyObject *dict; /* users hang attributes on asyncio's transports */
     TdlLoop *loop;
     PyObject *protocol;
     PyObject *context; /* of the creator; every callback of the protocol runs in it */
@@ -85,7 +86,8 @@ void tdl__stream_lost_now(TdlStream *t, PyObject *exc);
 void tdl__stream_shut(TdlStream *t);
 
 /* Leave an exception that ends the run raised and the rest of the turn queued; true if it is one. */
-static inline bool tdl__stream_exit_raised(TdlStream *t) {
+static inline bool tdl__stream_exit_raised(TdlStream *t)
+{
     if (!tdl__is_exit_exception()) {
         return false;
     }

@@ -4,11 +4,10 @@
 #include <unistd.h>
 
 /* Let go of the descriptor: libuv first, then the socket that owns it. */
-void tdl__stream_shut(TdlStream *t) {
-    struct tdl_watch *watch = t->watch;
-    t->watch = NULL;
-    if (watch != NULL) {
-        tdl__watch_release(watch);
+void tdl__stream_shut(TdlStream *t)
+{
+    if (t->watch != NULL) {
+        tdl__watch_release(t->watch);
     }
     int fd = t->fd;
     t->fd = -1;
@@ -33,7 +32,8 @@ void tdl__stream_shut(TdlStream *t) {
     }
 }
 
-static void server_detach(TdlStream *t) {
+static void server_detach(TdlStream *t)
+{
     PyObject *server = t->server;
     if (server == NULL) {
         return;
@@ -55,19 +55,21 @@ static void server_detach(TdlStream *t) {
 }
 
 /* Call connection_lost, then close; what the protocol raises is reported as asyncio reports a callback. */
-void tdl__stream_lost_now(TdlStream *t, PyObject *exc) {
+void tdl__stream_lost_now(TdlStream *t, PyObject *exc)
+{
     if (t->state == TDL_STREAM_CLOSED) {
         return;
     }
     t->state = TDL_STREAM_CLOSED;
-    t->dropped_writes++;
+    t->dropped_writes = t->dropped_writes > 0 ? t->dropped_writes : 1;
     PyObject *protocol = t->protocol;
     PyObject *result = protocol == NULL
                            ? Py_NewRef(Py_None)
                            : PyObject_CallMethodOneArg(protocol, t->loop->state->str_connection_lost, exc);
     if (result == NULL && !tdl__stream_exit_raised(t)) {
         PyObject *raised = PyErr_GetRaisedException();
-        PyObject *text = PyUnicode_FromFormat("Exception in callback TCPTransport._call_connection_lost(%R)", exc);
+        PyObject *text =
+            PyUnicode_FromFormat("Exception in callback TCPTransport._call_connection_lost(%R)", exc);
         if (text != NULL) {
             tdl__stream_call_handler(t, PyUnicode_AsUTF8(text), raised);
         }
@@ -81,7 +83,8 @@ void tdl__stream_lost_now(TdlStream *t, PyObject *exc) {
     server_detach(t);
 }
 
-void tdl__stream_lost_run(struct tdl_item *item) {
+void tdl__stream_lost_run(struct tdl_item *item)
+{
     TdlStream *t = TDL_CONTAINER_OF(item, TdlStream, lost_item);
     if (!t->loop->closed) {
         PyObject *exc = t->lost_exc != NULL ? t->lost_exc : Py_NewRef(Py_None);
@@ -99,7 +102,8 @@ void tdl__stream_lost_run(struct tdl_item *item) {
     Py_DECREF(t);
 }
 
-static void queue_lost(TdlStream *t, PyObject *exc) {
+static void queue_lost(TdlStream *t, PyObject *exc)
+{
     t->state = TDL_STREAM_LOST;
     t->dropped_writes++;
     Py_XSETREF(t->lost_exc, exc != NULL && exc != Py_None ? Py_NewRef(exc) : NULL);
@@ -107,7 +111,8 @@ static void queue_lost(TdlStream *t, PyObject *exc) {
     tdl_sched_push(&t->loop->sched, &t->lost_item);
 }
 
-void tdl__stream_close(TdlStream *t) {
+void tdl__stream_close(TdlStream *t)
+{
     if (t->state != TDL_STREAM_OPEN) {
         return;
     }
@@ -119,7 +124,8 @@ void tdl__stream_close(TdlStream *t) {
     }
 }
 
-void tdl__stream_force_close(TdlStream *t, PyObject *exc) {
+void tdl__stream_force_close(TdlStream *t, PyObject *exc)
+{
     if (t->state >= TDL_STREAM_LOST) {
         return;
     }
@@ -133,7 +139,8 @@ void tdl__stream_force_close(TdlStream *t, PyObject *exc) {
 }
 
 /* Report the raised exception as asyncio's _fatal_error does, and close; exits stay raised. */
-void tdl__stream_fatal(TdlStream *t, const char *message) {
+void tdl__stream_fatal(TdlStream *t, const char *message)
+{
     if (tdl__stream_exit_raised(t)) {
         return;
     }
@@ -141,7 +148,8 @@ void tdl__stream_fatal(TdlStream *t, const char *message) {
     if (!PyErr_GivenExceptionMatches(exc, PyExc_OSError)) {
         tdl__stream_call_handler(t, message, exc);
     } else if (t->loop->debug) {
-        PyObject *result = PyObject_CallMethod(t->loop->state->support, "_transport_debug_exc", "OsO", t, message, exc);
+        PyObject *result =
+            PyObject_CallMethod(t->loop->state->support, "_transport_debug_exc", "OsO", t, message, exc);
         if (result == NULL) {
             PyErr_Clear();
         }
@@ -151,11 +159,13 @@ void tdl__stream_fatal(TdlStream *t, const char *message) {
     Py_DECREF(exc);
 }
 
-static int check_open_loop(TdlStream *t) {
+static int check_open_loop(TdlStream *t)
+{
     return t->state < TDL_STREAM_LOST ? tdl__check_closed(t->loop) : 0;
 }
 
-static PyObject *stream_close(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *stream_close(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     TdlStream *t = TDL_STREAM(self);
     if (t->state == TDL_STREAM_OPEN) {
         if (check_open_loop(t) < 0) {
@@ -166,7 +176,8 @@ static PyObject *stream_close(PyObject *self, PyObject *Py_UNUSED(ignored)) {
     Py_RETURN_NONE;
 }
 
-static PyObject *stream_abort(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *stream_abort(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     TdlStream *t = TDL_STREAM(self);
     if (check_open_loop(t) < 0) {
         return NULL;
@@ -175,7 +186,8 @@ static PyObject *stream_abort(PyObject *self, PyObject *Py_UNUSED(ignored)) {
     Py_RETURN_NONE;
 }
 
-static PyObject *stream_force_close(PyObject *self, PyObject *exc) {
+static PyObject *stream_force_close(PyObject *self, PyObject *exc)
+{
     TdlStream *t = TDL_STREAM(self);
     if (check_open_loop(t) < 0) {
         return NULL;
@@ -184,7 +196,8 @@ static PyObject *stream_force_close(PyObject *self, PyObject *exc) {
     Py_RETURN_NONE;
 }
 
-static PyObject *stream_is_closing(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *stream_is_closing(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     return PyBool_FromLong(TDL_STREAM(self)->state != TDL_STREAM_OPEN);
 }
 

@@ -4,12 +4,14 @@
 #include <errno.h>
 
 enum {
-    TDL_READ_MAX = 256 * 1024,   /* asyncio's max_size */
-    TDL_READ_DIRECT_MIN = 8192,  /* from here on the kernel writes into the bytes object itself */
-    TDL_READ_HINT_MAX = 96 * 1024, /* below malloc's mmap threshold: mapping a block costs more than it saves */
+    TDL_READ_MAX = 256 * 1024,  /* asyncio's max_size */
+    TDL_READ_DIRECT_MIN = 8192, /* from here on the kernel writes into the bytes object itself */
+    TDL_READ_HINT_MAX =
+        96 * 1024, /* below malloc's mmap threshold: mapping a block costs more than it saves */
 };
 
-void tdl__stream_update_reading(TdlStream *t) {
+void tdl__stream_update_reading(TdlStream *t)
+{
     bool want = t->started && !t->paused && !t->read_eof && t->state == TDL_STREAM_OPEN;
     if (t->watch == NULL) {
         return;
@@ -23,7 +25,8 @@ void tdl__stream_update_reading(TdlStream *t) {
     }
 }
 
-void tdl__stream_start_run(struct tdl_item *item) {
+void tdl__stream_start_run(struct tdl_item *item)
+{
     TdlStream *t = TDL_CONTAINER_OF(item, TdlStream, start_item);
     t->started = true;
     if (!t->loop->closed) {
@@ -32,7 +35,8 @@ void tdl__stream_start_run(struct tdl_item *item) {
     Py_DECREF(t);
 }
 
-static void on_eof(TdlStream *t) {
+static void on_eof(TdlStream *t)
+{
     struct tdl_module_state *st = t->loop->state;
     t->read_eof = true;
     if (t->loop->debug) {
@@ -52,7 +56,8 @@ static void on_eof(TdlStream *t) {
 }
 
 /* Tell a failed recv; nothing to read is no failure. */
-static void on_recv_error(TdlStream *t, int error) {
+static void on_recv_error(TdlStream *t, int error)
+{
     if (error != EAGAIN && error != EWOULDBLOCK && error != EINTR) {
         errno = error;
         PyErr_SetFromErrno(PyExc_OSError);
@@ -60,7 +65,8 @@ static void on_recv_error(TdlStream *t, int error) {
     }
 }
 
-static ssize_t recv_into(TdlStream *t, void *buffer, size_t len) {
+static ssize_t recv_into(TdlStream *t, void *buffer, size_t len)
+{
     ssize_t n;
     do {
         n = recv(t->fd, buffer, len, 0);
@@ -68,8 +74,10 @@ static ssize_t recv_into(TdlStream *t, void *buffer, size_t len) {
     return n;
 }
 
-/* Small reads go through the loop's buffer, so that their bytes objects have the right size from the start. */
-static PyObject *read_shared(TdlStream *t, ssize_t *n) {
+/* Small reads go through the loop's buffer, so that their bytes objects have the right size from the start.
+ */
+static PyObject *read_shared(TdlStream *t, ssize_t *n)
+{
     TdlLoop *loop = t->loop;
     if (loop->read_buffer == NULL) {
         loop->read_buffer = PyMem_Malloc(TDL_READ_MAX);
@@ -81,7 +89,8 @@ static PyObject *read_shared(TdlStream *t, ssize_t *n) {
     return *n > 0 ? PyBytes_FromStringAndSize(loop->read_buffer, *n) : NULL;
 }
 
-static PyObject *read_direct(TdlStream *t, ssize_t *n) {
+static PyObject *read_direct(TdlStream *t, ssize_t *n)
+{
     PyObject *data = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)t->read_hint);
     if (data == NULL) {
         return NULL;
@@ -98,7 +107,8 @@ static PyObject *read_direct(TdlStream *t, ssize_t *n) {
 }
 
 /* The next read expects as much as this one brought, and a little more. */
-static void adapt_hint(TdlStream *t, size_t n) {
+static void adapt_hint(TdlStream *t, size_t n)
+{
     if (n < TDL_READ_DIRECT_MIN) {
         t->read_hint = 0;
     } else if (n >= t->read_hint) {
@@ -107,7 +117,8 @@ static void adapt_hint(TdlStream *t, size_t n) {
     }
 }
 
-static void read_data(TdlStream *t) {
+static void read_data(TdlStream *t)
+{
     ssize_t n = -1;
     errno = 0;
     PyObject *data = t->read_hint != 0 ? read_direct(t, &n) : read_shared(t, &n);
@@ -134,7 +145,8 @@ static void read_data(TdlStream *t) {
     Py_XDECREF(result);
 }
 
-static int get_buffer(TdlStream *t, Py_buffer *view) {
+static int get_buffer(TdlStream *t, Py_buffer *view)
+{
     struct tdl_module_state *st = t->loop->state;
     PyObject *hint = PyLong_FromLong(-1);
     PyObject *buffer = hint != NULL ? PyObject_CallMethodOneArg(t->protocol, st->str_get_buffer, hint) : NULL;
@@ -149,7 +161,8 @@ static int get_buffer(TdlStream *t, Py_buffer *view) {
     return code;
 }
 
-static void read_buffered(TdlStream *t) {
+static void read_buffered(TdlStream *t)
+{
     Py_buffer view;
     if (get_buffer(t, &view) < 0) {
         tdl__stream_fatal(t, "Fatal error: protocol.get_buffer() call failed.");
@@ -167,8 +180,9 @@ static void read_buffered(TdlStream *t) {
         return;
     }
     PyObject *count = PyLong_FromSsize_t(n);
-    PyObject *result =
-        count != NULL ? PyObject_CallMethodOneArg(t->protocol, t->loop->state->str_buffer_updated, count) : NULL;
+    PyObject *result = count != NULL
+                           ? PyObject_CallMethodOneArg(t->protocol, t->loop->state->str_buffer_updated, count)
+                           : NULL;
     Py_XDECREF(count);
     if (result == NULL) {
         tdl__stream_fatal(t, "Fatal error: protocol.buffer_updated() call failed.");
@@ -176,7 +190,8 @@ static void read_buffered(TdlStream *t) {
     Py_XDECREF(result);
 }
 
-void tdl__stream_read_run(struct tdl_item *item) {
+void tdl__stream_read_run(struct tdl_item *item)
+{
     TdlStream *t = TDL_CONTAINER_OF(item, TdlStream, read_item);
     if (!t->loop->closed && t->state == TDL_STREAM_OPEN && !t->paused && !t->read_eof) {
         PyObject *context = Py_NewRef(t->context);

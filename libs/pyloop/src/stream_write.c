@@ -1,4 +1,5 @@
-/* Writing: send at once, queue what the kernel does not take, and tell the protocol when to stop and go on. */
+/* Writing: send at once, queue what the kernel does not take, and tell the protocol when to stop and go on.
+ */
 #include "stream.h"
 
 #include <errno.h>
@@ -8,12 +9,13 @@
 #include "treadle/alloc.h"
 
 enum {
-    TDL_WRITE_IOV_MAX = 64,       /* buffers in one sendmsg */
-    TDL_WRITE_LOST_LOG_MIN = 5,   /* asyncio's LOG_THRESHOLD_FOR_CONNLOST_WRITES */
+    TDL_WRITE_IOV_MAX = 64,     /* buffers in one sendmsg */
+    TDL_WRITE_LOST_LOG_MIN = 5, /* asyncio's LOG_THRESHOLD_FOR_CONNLOST_WRITES */
     TDL_WRITE_QUEUE_MIN = 4,
 };
 
-void tdl__stream_queue_clear(TdlStream *t) {
+void tdl__stream_queue_clear(TdlStream *t)
+{
     PyObject **queue = t->queue;
     uint32_t head = t->queue_head;
     uint32_t len = t->queue_len;
@@ -27,7 +29,8 @@ void tdl__stream_queue_clear(TdlStream *t) {
 }
 
 /* Keep a reference to data, of which the first `sent` bytes are out already. */
-static int queue_push(TdlStream *t, PyObject *data, size_t sent) {
+static int queue_push(TdlStream *t, PyObject *data, size_t sent)
+{
     if (t->queue_head + t->queue_len == t->queue_cap) {
         if (t->queue_head > t->queue_cap / 2) {
             memmove(t->queue, t->queue + t->queue_head, t->queue_len * sizeof *t->queue);
@@ -51,7 +54,8 @@ static int queue_push(TdlStream *t, PyObject *data, size_t sent) {
     return 0;
 }
 
-static void queue_sent(TdlStream *t, size_t n) {
+static void queue_sent(TdlStream *t, size_t n)
+{
     t->write_size -= n;
     while (t->queue_len > 0) {
         PyObject *head = t->queue[t->queue_head];
@@ -70,7 +74,8 @@ static void queue_sent(TdlStream *t, size_t n) {
 }
 
 /* Call pause_writing or resume_writing; a failure is reported and does not touch the connection. */
-static void tell_protocol(TdlStream *t, PyObject *method, const char *message) {
+static void tell_protocol(TdlStream *t, PyObject *method, const char *message)
+{
     PyObject *result = PyObject_CallMethodNoArgs(t->protocol, method);
     if (result == NULL && !tdl__stream_exit_raised(t)) {
         PyObject *exc = PyErr_GetRaisedException();
@@ -80,26 +85,30 @@ static void tell_protocol(TdlStream *t, PyObject *method, const char *message) {
     Py_XDECREF(result);
 }
 
-void tdl__stream_maybe_pause(TdlStream *t) {
+void tdl__stream_maybe_pause(TdlStream *t)
+{
     if (t->write_size > t->high_water && !t->protocol_paused) {
         t->protocol_paused = true;
         tell_protocol(t, t->loop->state->str_pause_writing, "protocol.pause_writing() failed");
     }
 }
 
-static void maybe_resume(TdlStream *t) {
+static void maybe_resume(TdlStream *t)
+{
     if (t->protocol_paused && t->write_size <= t->low_water) {
         t->protocol_paused = false;
         tell_protocol(t, t->loop->state->str_resume_writing, "protocol.resume_writing() failed");
     }
 }
 
-static bool would_block(int error) {
+static bool would_block(int error)
+{
     return error == EAGAIN || error == EWOULDBLOCK;
 }
 
 /* Send what is queued in one system call; -1 with errno, else the bytes taken. */
-static ssize_t send_queue(TdlStream *t) {
+static ssize_t send_queue(TdlStream *t)
+{
     struct iovec iov[TDL_WRITE_IOV_MAX];
     size_t count = t->queue_len < TDL_WRITE_IOV_MAX ? t->queue_len : TDL_WRITE_IOV_MAX;
     size_t skip = t->head_sent;
@@ -117,7 +126,8 @@ static ssize_t send_queue(TdlStream *t) {
     return n;
 }
 
-static void wake_empty_waiter(TdlStream *t, PyObject *exc) {
+static void wake_empty_waiter(TdlStream *t, PyObject *exc)
+{
     struct tdl_module_state *st = t->loop->state;
     if (t->empty_waiter == NULL) {
         return;
@@ -130,7 +140,8 @@ static void wake_empty_waiter(TdlStream *t, PyObject *exc) {
     Py_XDECREF(result);
 }
 
-static void send_failed(TdlStream *t, int error) {
+static void send_failed(TdlStream *t, int error)
+{
     tdl__stream_queue_clear(t);
     (void)tdl__watch_unset(t->watch, UV_WRITABLE);
     errno = error;
@@ -142,7 +153,8 @@ static void send_failed(TdlStream *t, int error) {
 }
 
 /* The queue became empty: close or half-close if that was waiting for it. */
-static void drained(TdlStream *t) {
+static void drained(TdlStream *t)
+{
     (void)tdl__watch_unset(t->watch, UV_WRITABLE);
     wake_empty_waiter(t, NULL);
     if (t->state == TDL_STREAM_CLOSING) {
@@ -152,7 +164,8 @@ static void drained(TdlStream *t) {
     }
 }
 
-static void write_ready(TdlStream *t) {
+static void write_ready(TdlStream *t)
+{
     ssize_t n = send_queue(t);
     if (n < 0) {
         if (!would_block(errno)) {
@@ -167,7 +180,8 @@ static void write_ready(TdlStream *t) {
     }
 }
 
-void tdl__stream_write_run(struct tdl_item *item) {
+void tdl__stream_write_run(struct tdl_item *item)
+{
     TdlStream *t = TDL_CONTAINER_OF(item, TdlStream, write_item);
     if (!t->loop->closed && t->state <= TDL_STREAM_CLOSING && t->queue_len > 0) {
         PyObject *context = Py_NewRef(t->context);
@@ -182,14 +196,21 @@ void tdl__stream_write_run(struct tdl_item *item) {
     Py_DECREF(t);
 }
 
-static void want_writable(TdlStream *t) {
+static int want_writable(TdlStream *t)
+{
+    if (t->watch == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "Event loop is closed");
+        return -1;
+    }
     if (t->watch->writer.owner == NULL) {
         tdl__watch_set(t->watch, UV_WRITABLE, &t->write_item, (PyObject *)t);
     }
+    return 0;
 }
 
 /* asyncio's answers to a write that cannot be taken: 1 dropped, -1 raised, 0 go on. */
-static int write_refused(TdlStream *t, const char *method) {
+static int write_refused(TdlStream *t, const char *method)
+{
     if (t->eof) {
         PyErr_Format(PyExc_RuntimeError, "Cannot call %s() after write_eof()", method);
         return -1;
@@ -201,7 +222,8 @@ static int write_refused(TdlStream *t, const char *method) {
     return 0;
 }
 
-static int write_lost(TdlStream *t) {
+static int write_lost(TdlStream *t)
+{
     struct tdl_module_state *st = tdl__state_of_type(Py_TYPE(t));
     if (t->dropped_writes >= TDL_WRITE_LOST_LOG_MIN) {
         PyObject *result = PyObject_CallMethodNoArgs(st->support, st->str__log_conn_lost);
@@ -214,7 +236,8 @@ static int write_lost(TdlStream *t) {
     return 0;
 }
 
-static ssize_t send_now(TdlStream *t, const void *data, size_t len) {
+static ssize_t send_now(TdlStream *t, const void *data, size_t len)
+{
     ssize_t n;
     do {
         n = send(t->fd, data, len, MSG_NOSIGNAL);
@@ -223,7 +246,8 @@ static ssize_t send_now(TdlStream *t, const void *data, size_t len) {
 }
 
 /* Queue what the first send left over. Only bytes can be kept as they are: anything else may change later. */
-static int write_rest(TdlStream *t, PyObject *data, const Py_buffer *view, size_t sent) {
+static int write_rest(TdlStream *t, PyObject *data, const Py_buffer *view, size_t sent)
+{
     PyObject *rest;
     if (PyBytes_CheckExact(data)) {
         rest = Py_NewRef(data);
@@ -233,22 +257,24 @@ static int write_rest(TdlStream *t, PyObject *data, const Py_buffer *view, size_
     }
     int code = rest != NULL ? queue_push(t, rest, sent) : -1;
     Py_XDECREF(rest);
-    if (code == 0) {
-        want_writable(t);
+    if (code == 0 && (code = want_writable(t)) == 0) {
         tdl__stream_maybe_pause(t);
     }
     return code == 0 && !PyErr_Occurred() ? 0 : -1;
 }
 
-static int check_bytes_like(PyObject *data) {
+static int check_bytes_like(PyObject *data)
+{
     if (PyBytes_Check(data) || PyByteArray_Check(data) || PyMemoryView_Check(data)) {
         return 0;
     }
-    PyErr_Format(PyExc_TypeError, "data argument must be a bytes-like object, not '%s'", Py_TYPE(data)->tp_name);
+    PyErr_Format(PyExc_TypeError, "data argument must be a bytes-like object, not '%s'",
+                 Py_TYPE(data)->tp_name);
     return -1;
 }
 
-static int write_view(TdlStream *t, PyObject *data, const Py_buffer *view) {
+static int write_view(TdlStream *t, PyObject *data, const Py_buffer *view)
+{
     if (view->len == 0) {
         return 0;
     }
@@ -271,7 +297,8 @@ static int write_view(TdlStream *t, PyObject *data, const Py_buffer *view) {
     return write_rest(t, data, view, sent);
 }
 
-static PyObject *stream_write(PyObject *self, PyObject *data) {
+static PyObject *stream_write(PyObject *self, PyObject *data)
+{
     TdlStream *t = TDL_STREAM(self);
     if (check_bytes_like(data) < 0 || write_refused(t, "write") < 0) {
         return NULL;
@@ -294,7 +321,8 @@ static PyObject *stream_write(PyObject *self, PyObject *data) {
     Py_RETURN_NONE;
 }
 
-static int queue_lines(TdlStream *t, PyObject *lines) {
+static int queue_lines(TdlStream *t, PyObject *lines)
+{
     PyObject *seq = PySequence_Fast(lines, "can only join an iterable");
     if (seq == NULL) {
         return -1;
@@ -316,7 +344,8 @@ static int queue_lines(TdlStream *t, PyObject *lines) {
     return code;
 }
 
-static PyObject *stream_writelines(PyObject *self, PyObject *lines) {
+static PyObject *stream_writelines(PyObject *self, PyObject *lines)
+{
     TdlStream *t = TDL_STREAM(self);
     if (write_refused(t, PY_VERSION_HEX >= 0x030C0000 ? "writelines" : "write") < 0) {
         return NULL;
@@ -341,8 +370,9 @@ static PyObject *stream_writelines(PyObject *self, PyObject *lines) {
         }
     }
     if (t->queue_len > 0 && t->state < TDL_STREAM_LOST) {
-        want_writable(t);
-        tdl__stream_maybe_pause(t);
+        if (want_writable(t) == 0) {
+            tdl__stream_maybe_pause(t);
+        }
     }
     if (PyErr_Occurred()) {
         return NULL;
@@ -350,7 +380,8 @@ static PyObject *stream_writelines(PyObject *self, PyObject *lines) {
     Py_RETURN_NONE;
 }
 
-static PyObject *stream_write_eof(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *stream_write_eof(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     TdlStream *t = TDL_STREAM(self);
     if (t->state != TDL_STREAM_OPEN || t->eof) {
         Py_RETURN_NONE;
@@ -362,11 +393,13 @@ static PyObject *stream_write_eof(PyObject *self, PyObject *Py_UNUSED(ignored)) 
     Py_RETURN_NONE;
 }
 
-static PyObject *stream_can_write_eof(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored)) {
+static PyObject *stream_can_write_eof(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
+{
     Py_RETURN_TRUE;
 }
 
-static PyObject *stream_make_empty_waiter(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *stream_make_empty_waiter(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     TdlStream *t = TDL_STREAM(self);
     if (t->empty_waiter != NULL) {
         PyErr_SetString(PyExc_RuntimeError, "Empty waiter is already set");
@@ -391,7 +424,8 @@ static PyObject *stream_make_empty_waiter(PyObject *self, PyObject *Py_UNUSED(ig
     return waiter;
 }
 
-static PyObject *stream_reset_empty_waiter(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *stream_reset_empty_waiter(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     TdlStream *t = TDL_STREAM(self);
     Py_CLEAR(t->empty_waiter);
     t->sendfile = false;
@@ -403,9 +437,11 @@ static PyObject *stream_reset_empty_waiter(PyObject *self, PyObject *Py_UNUSED(i
 
 PyMethodDef tdl__stream_write_methods[] = {
     {"write", stream_write, METH_O,
-     PyDoc_STR("write($self, data, /)\n--\n\nSend data, or queue what the kernel does not take; never blocks.")},
+     PyDoc_STR(
+         "write($self, data, /)\n--\n\nSend data, or queue what the kernel does not take; never blocks.")},
     {"writelines", stream_writelines, METH_O,
-     PyDoc_STR("writelines($self, list_of_data, /)\n--\n\nSend every bytes-like object of an iterable, in one call.")},
+     PyDoc_STR("writelines($self, list_of_data, /)\n--\n\nSend every bytes-like object of an iterable, in "
+               "one call.")},
     {"write_eof", stream_write_eof, METH_NOARGS,
      PyDoc_STR("write_eof($self, /)\n--\n\nClose the sending side once what is queued has been sent.")},
     {"can_write_eof", stream_can_write_eof, METH_NOARGS,

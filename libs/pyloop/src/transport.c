@@ -1,5 +1,6 @@
-/* The type treadle.TCPTransport, for TCP and Unix stream sockets: construction, extra info, limits, reading on and off.
- * What it does with bytes is in stream_read.c and stream_write.c, how it ends in stream_close.c. */
+/* The type treadle.TCPTransport, for TCP and Unix stream sockets: construction, extra info, limits, reading
+ * on and off. What it does with bytes is in stream_read.c and stream_write.c, how it ends in stream_close.c.
+ */
 #include "stream.h"
 
 #include <arpa/inet.h>
@@ -10,13 +11,15 @@
 
 enum { TDL_STREAM_HIGH_WATER = 64 * 1024 };
 
-void tdl__stream_call_handler(TdlStream *t, const char *message, PyObject *exc) {
+void tdl__stream_call_handler(TdlStream *t, const char *message, PyObject *exc)
+{
     PyObject *protocol = t->protocol != NULL ? t->protocol : Py_None;
-    PyObject *context = Py_BuildValue("{s:s,s:O,s:O,s:O}", "message", message, "exception", exc, "transport", t,
-                                      "protocol", protocol);
-    PyObject *result = context != NULL ? PyObject_CallMethodOneArg((PyObject *)t->loop,
-                                                                   t->loop->state->str_call_exception_handler, context)
-                                       : NULL;
+    PyObject *context = Py_BuildValue("{s:s,s:O,s:O,s:O}", "message", message, "exception", exc, "transport",
+                                      t, "protocol", protocol);
+    PyObject *result = context != NULL
+                           ? PyObject_CallMethodOneArg((PyObject *)t->loop,
+                                                       t->loop->state->str_call_exception_handler, context)
+                           : NULL;
     if (result == NULL) {
         tdl_sched_interrupt(&t->loop->sched);
     }
@@ -24,7 +27,8 @@ void tdl__stream_call_handler(TdlStream *t, const char *message, PyObject *exc) 
     Py_XDECREF(result);
 }
 
-int tdl__stream_set_protocol(TdlStream *t, PyObject *protocol) {
+int tdl__stream_set_protocol(TdlStream *t, PyObject *protocol)
+{
     int buffered = PyObject_IsInstance(protocol, t->loop->state->buffered_protocol);
     if (buffered < 0) {
         return -1;
@@ -34,7 +38,8 @@ int tdl__stream_set_protocol(TdlStream *t, PyObject *protocol) {
     return 0;
 }
 
-TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *protocol, PyObject *server) {
+TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *protocol, PyObject *server)
+{
     struct tdl_module_state *st = loop->state;
     TdlStream *t = (TdlStream *)st->stream_type->tp_alloc(st->stream_type, 0);
     if (t == NULL) {
@@ -60,6 +65,7 @@ TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *prot
         return NULL;
     }
     t->watch->transport = (PyObject *)t;
+    t->watch->holder = &t->watch;
     t->fd = fd;
     t->sock = Py_XNewRef(sock);
     t->state = TDL_STREAM_OPEN;
@@ -82,7 +88,8 @@ TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *prot
 }
 
 /* Queue connection_made, then the start of reading, then the waiter's result, as asyncio does. */
-int tdl__stream_start(TdlStream *t, PyObject *waiter) {
+int tdl__stream_start(TdlStream *t, PyObject *waiter)
+{
     TdlLoop *loop = t->loop;
     struct tdl_module_state *st = loop->state;
     PyObject *made = PyObject_GetAttr(t->protocol, st->str_connection_made);
@@ -106,7 +113,8 @@ int tdl__stream_start(TdlStream *t, PyObject *waiter) {
     return code;
 }
 
-PyObject *tdl__stream_socket(TdlStream *t) {
+PyObject *tdl__stream_socket(TdlStream *t)
+{
     if (t->sock == NULL && t->fd >= 0) {
         struct tdl_module_state *st = t->loop->state;
         t->sock = PyObject_CallFunction(st->socket_type, "iiii", t->family, t->type, t->proto, t->fd);
@@ -119,14 +127,16 @@ PyObject *tdl__stream_socket(TdlStream *t) {
     return Py_XNewRef(t->sock);
 }
 
-static PyObject *extra_dict(TdlStream *t) {
+static PyObject *extra_dict(TdlStream *t)
+{
     if (t->extra == NULL) {
         t->extra = PyDict_New();
     }
     return t->extra;
 }
 
-static PyObject *addr_to_python(const union tdl_stream_addr *addr) {
+static PyObject *addr_to_python(const union tdl_stream_addr *addr)
+{
     char text[INET6_ADDRSTRLEN];
     if (addr->any.sa_family == AF_INET) {
         struct sockaddr_in in;
@@ -142,7 +152,8 @@ static PyObject *addr_to_python(const union tdl_stream_addr *addr) {
 }
 
 /* Ask the Python socket for an address; a failure means None, as in asyncio. */
-static PyObject *ask_socket(TdlStream *t, PyObject *method) {
+static PyObject *ask_socket(TdlStream *t, PyObject *method)
+{
     PyObject *sock = tdl__stream_socket(t);
     PyObject *value = sock != NULL ? PyObject_CallMethodNoArgs(sock, method) : NULL;
     Py_XDECREF(sock);
@@ -157,7 +168,8 @@ static PyObject *ask_socket(TdlStream *t, PyObject *method) {
 }
 
 /* Own address of an INET socket, without making the Python socket for it. */
-static PyObject *own_sockname(TdlStream *t) {
+static PyObject *own_sockname(TdlStream *t)
+{
     union tdl_stream_addr addr;
     socklen_t len = sizeof addr;
     if (t->fd >= 0 && getsockname(t->fd, &addr.any, &len) == 0 && len <= sizeof addr &&
@@ -168,7 +180,8 @@ static PyObject *own_sockname(TdlStream *t) {
 }
 
 /* Values that asyncio takes at construction; here they are made when first asked for, and kept. */
-static PyObject *lazy_extra(TdlStream *t, PyObject *name) {
+static PyObject *lazy_extra(TdlStream *t, PyObject *name)
+{
     struct tdl_module_state *st = t->loop->state;
     if (PyUnicode_Compare(name, st->str_peername) == 0) {
         return t->peer_len != 0 ? addr_to_python(&t->peer) : ask_socket(t, st->str_getpeername);
@@ -178,20 +191,23 @@ static PyObject *lazy_extra(TdlStream *t, PyObject *name) {
     }
     if (PyUnicode_Compare(name, st->str_socket) == 0) {
         PyObject *sock = tdl__stream_socket(t);
-        PyObject *wrapped =
-            sock != NULL ? PyObject_CallMethodOneArg(st->support, st->str__wrap_transport_socket, sock) : NULL;
+        PyObject *wrapped = sock != NULL
+                                ? PyObject_CallMethodOneArg(st->support, st->str__wrap_transport_socket, sock)
+                                : NULL;
         Py_XDECREF(sock);
         return wrapped;
     }
     return NULL;
 }
 
-static PyObject *stream_get_extra_info(PyObject *self, PyObject *args, PyObject *kwargs) {
+static PyObject *stream_get_extra_info(PyObject *self, PyObject *args, PyObject *kwargs)
+{
     static const char *const names[] = {"name", "default", NULL};
     TdlStream *t = TDL_STREAM(self);
     PyObject *name;
     PyObject *fallback = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:get_extra_info", TDL_KEYWORDS(names), &name, &fallback)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:get_extra_info", TDL_KEYWORDS(names), &name,
+                                     &fallback)) {
         return NULL;
     }
     PyObject *extra = extra_dict(t);
@@ -209,63 +225,74 @@ static PyObject *stream_get_extra_info(PyObject *self, PyObject *args, PyObject 
     return value;
 }
 
-static PyObject *stream_pause_reading(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *stream_pause_reading(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     TdlStream *t = TDL_STREAM(self);
     if (t->state == TDL_STREAM_OPEN && !t->paused) {
         t->paused = true;
         tdl__stream_update_reading(t);
         if (t->loop->debug) {
-            return PyObject_CallMethod(t->loop->state->support, "_transport_debug", "sO", "%r pauses reading", self);
+            return PyObject_CallMethod(t->loop->state->support, "_transport_debug", "sO", "%r pauses reading",
+                                       self);
         }
     }
     Py_RETURN_NONE;
 }
 
-static PyObject *stream_resume_reading(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *stream_resume_reading(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     TdlStream *t = TDL_STREAM(self);
     if (t->state == TDL_STREAM_OPEN && t->paused) {
         t->paused = false;
         t->started = true;
         tdl__stream_update_reading(t);
         if (t->loop->debug) {
-            return PyObject_CallMethod(t->loop->state->support, "_transport_debug", "sO", "%r resumes reading", self);
+            return PyObject_CallMethod(t->loop->state->support, "_transport_debug", "sO",
+                                       "%r resumes reading", self);
         }
     }
     Py_RETURN_NONE;
 }
 
-static PyObject *stream_is_reading(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *stream_is_reading(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     TdlStream *t = TDL_STREAM(self);
     return PyBool_FromLong(t->state == TDL_STREAM_OPEN && !t->paused);
 }
 
-static PyObject *stream_set_protocol(PyObject *self, PyObject *protocol) {
+static PyObject *stream_set_protocol(PyObject *self, PyObject *protocol)
+{
     if (tdl__stream_set_protocol(TDL_STREAM(self), protocol) < 0) {
         return NULL;
     }
     Py_RETURN_NONE;
 }
 
-static PyObject *stream_get_protocol(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *stream_get_protocol(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     PyObject *protocol = TDL_STREAM(self)->protocol;
     return Py_NewRef(protocol != NULL ? protocol : Py_None);
 }
 
-static PyObject *stream_get_write_buffer_size(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *stream_get_write_buffer_size(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     return PyLong_FromSize_t(TDL_STREAM(self)->write_size);
 }
 
-static PyObject *stream_get_write_buffer_limits(PyObject *self, PyObject *Py_UNUSED(ignored)) {
+static PyObject *stream_get_write_buffer_limits(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
     TdlStream *t = TDL_STREAM(self);
     return Py_BuildValue("(nn)", (Py_ssize_t)t->low_water, (Py_ssize_t)t->high_water);
 }
 
-static PyObject *stream_set_write_buffer_limits(PyObject *self, PyObject *args, PyObject *kwargs) {
+static PyObject *stream_set_write_buffer_limits(PyObject *self, PyObject *args, PyObject *kwargs)
+{
     static const char *const names[] = {"high", "low", NULL};
     TdlStream *t = TDL_STREAM(self);
     PyObject *high = Py_None;
     PyObject *low = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO:set_write_buffer_limits", TDL_KEYWORDS(names), &high, &low)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO:set_write_buffer_limits", TDL_KEYWORDS(names), &high,
+                                     &low)) {
         return NULL;
     }
     Py_ssize_t low_size = low == Py_None ? -1 : PyNumber_AsSsize_t(low, PyExc_OverflowError);
@@ -291,9 +318,12 @@ static PyObject *stream_set_write_buffer_limits(PyObject *self, PyObject *args, 
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
-static PyObject *stream_repr(PyObject *self) {
+static PyObject *stream_repr(PyObject *self)
+{
     TdlStream *t = TDL_STREAM(self);
-    const char *state = t->state == TDL_STREAM_CLOSED ? " closed" : t->state != TDL_STREAM_OPEN ? " closing" : "";
+    const char *state = t->state == TDL_STREAM_CLOSED ? " closed"
+                        : t->state != TDL_STREAM_OPEN ? " closing"
+                                                      : "";
     if (t->watch == NULL) {
         return PyUnicode_FromFormat("<%s%s fd=%d>", "TCPTransport", state, t->fd);
     }
@@ -302,10 +332,12 @@ static PyObject *stream_repr(PyObject *self) {
                                 t->watch->want & UV_WRITABLE ? "polling" : "idle", t->write_size);
 }
 
-static int stream_traverse(PyObject *self, visitproc visit, void *arg) {
+static int stream_traverse(PyObject *self, visitproc visit, void *arg)
+{
     TdlStream *t = TDL_STREAM(self);
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(t->extra);
+    Py_VISIT(t->dict);
     Py_VISIT(t->loop);
     Py_VISIT(t->protocol);
     Py_VISIT(t->context);
@@ -316,9 +348,11 @@ static int stream_traverse(PyObject *self, visitproc visit, void *arg) {
     return 0;
 }
 
-static int stream_clear(PyObject *self) {
+static int stream_clear(PyObject *self)
+{
     TdlStream *t = TDL_STREAM(self);
     Py_CLEAR(t->extra);
+    Py_CLEAR(t->dict);
     Py_CLEAR(t->protocol);
     Py_CLEAR(t->server);
     Py_CLEAR(t->empty_waiter);
@@ -326,7 +360,8 @@ static int stream_clear(PyObject *self) {
     return 0;
 }
 
-static void stream_finalize(PyObject *self) {
+static void stream_finalize(PyObject *self)
+{
     TdlStream *t = TDL_STREAM(self);
     if (t->fd < 0) {
         return;
@@ -338,7 +373,8 @@ static void stream_finalize(PyObject *self) {
     tdl__stream_shut(t);
     t->state = TDL_STREAM_CLOSED;
     if (t->server != NULL) {
-        PyObject *result = PyObject_CallMethod(t->loop->state->support, "detach_server", "OO", t->server, self);
+        PyObject *result =
+            PyObject_CallMethod(t->loop->state->support, "detach_server", "OO", t->server, self);
         if (result == NULL) {
             PyErr_WriteUnraisable(self);
         }
@@ -349,7 +385,8 @@ static void stream_finalize(PyObject *self) {
     }
 }
 
-static void stream_dealloc(PyObject *self) {
+static void stream_dealloc(PyObject *self)
+{
     TdlStream *t = TDL_STREAM(self);
     PyTypeObject *type = Py_TYPE(self);
     if (PyObject_CallFinalizerFromDealloc(self) < 0) {
@@ -371,29 +408,36 @@ static void stream_dealloc(PyObject *self) {
     Py_DECREF(type);
 }
 
-static PyObject *get_sock(PyObject *self, void *Py_UNUSED(closure)) {
-    PyObject *sock = TDL_STREAM(self)->state == TDL_STREAM_CLOSED ? NULL : tdl__stream_socket(TDL_STREAM(self));
+static PyObject *get_sock(PyObject *self, void *Py_UNUSED(closure))
+{
+    PyObject *sock =
+        TDL_STREAM(self)->state == TDL_STREAM_CLOSED ? NULL : tdl__stream_socket(TDL_STREAM(self));
     return sock != NULL || PyErr_Occurred() ? sock : Py_NewRef(Py_None);
 }
 
-static PyObject *get_loop(PyObject *self, void *Py_UNUSED(closure)) {
+static PyObject *get_loop(PyObject *self, void *Py_UNUSED(closure))
+{
     TdlStream *t = TDL_STREAM(self);
     return Py_NewRef(t->state == TDL_STREAM_CLOSED ? Py_None : (PyObject *)t->loop);
 }
 
-static PyObject *get_protocol(PyObject *self, void *Py_UNUSED(closure)) {
+static PyObject *get_protocol(PyObject *self, void *Py_UNUSED(closure))
+{
     return stream_get_protocol(self, NULL);
 }
 
-static PyObject *get_protocol_paused(PyObject *self, void *Py_UNUSED(closure)) {
+static PyObject *get_protocol_paused(PyObject *self, void *Py_UNUSED(closure))
+{
     return PyBool_FromLong(TDL_STREAM(self)->protocol_paused);
 }
 
-static PyObject *get_start_tls(PyObject *Py_UNUSED(self), void *Py_UNUSED(closure)) {
+static PyObject *get_start_tls(PyObject *Py_UNUSED(self), void *Py_UNUSED(closure))
+{
     Py_RETURN_TRUE;
 }
 
-static PyObject *get_sendfile(PyObject *self, void *Py_UNUSED(closure)) {
+static PyObject *get_sendfile(PyObject *self, void *Py_UNUSED(closure))
+{
     return PyObject_GetAttrString(TDL_STREAM(self)->loop->state->support, "SENDFILE_MODE");
 }
 
@@ -414,11 +458,13 @@ static PyMethodDef stream_methods[] = {
     {"get_write_buffer_size", stream_get_write_buffer_size, METH_NOARGS,
      PyDoc_STR("get_write_buffer_size($self, /)\n--\n\nReturn the bytes queued and not yet sent.")},
     {"get_write_buffer_limits", stream_get_write_buffer_limits, METH_NOARGS,
-     PyDoc_STR("get_write_buffer_limits($self, /)\n--\n\nReturn (low, high), the flow control's marks in bytes.")},
+     PyDoc_STR(
+         "get_write_buffer_limits($self, /)\n--\n\nReturn (low, high), the flow control's marks in bytes.")},
     {"set_write_buffer_limits", (PyCFunction)(void (*)(void))stream_set_write_buffer_limits,
      METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("set_write_buffer_limits($self, /, high=None, low=None)\n--\n\n"
-               "Set the high-water and low-water marks in bytes: above high the protocol's pause_writing() is called, "
+               "Set the high-water and low-water marks in bytes: above high the protocol's pause_writing() "
+               "is called, "
                "at low resume_writing().")},
     {NULL, NULL, 0, NULL},
 };
@@ -435,6 +481,7 @@ static PyGetSetDef stream_getset[] = {
 
 static PyMemberDef stream_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(TdlStream, weakrefs), READONLY, NULL},
+    {"__dictoffset__", T_PYSSIZET, offsetof(TdlStream, dict), READONLY, NULL},
     {"_sock_fd", T_INT, offsetof(TdlStream, fd), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
@@ -460,10 +507,12 @@ static PyType_Spec stream_spec = {
 };
 
 /* _make_stream(sock, protocol, waiter, extra, server): a transport for a connected socket object. */
-static PyObject *loop_make_stream(PyObject *self, PyObject *args) {
+static PyObject *loop_make_stream(PyObject *self, PyObject *args)
+{
     TdlLoop *loop = TDL_LOOP(self);
     PyObject *sock, *protocol, *waiter, *extra, *server;
-    if (!PyArg_ParseTuple(args, "OOOOO", &sock, &protocol, &waiter, &extra, &server) || tdl__check_closed(loop) < 0) {
+    if (!PyArg_ParseTuple(args, "OOOOO", &sock, &protocol, &waiter, &extra, &server) ||
+        tdl__check_closed(loop) < 0) {
         return NULL;
     }
     int fd = tdl__fd_of(sock);
@@ -490,7 +539,8 @@ static PyObject *loop_make_stream(PyObject *self, PyObject *args) {
     return (PyObject *)t;
 }
 
-PyObject *tdl__stream_item_owner(struct tdl_item *item) {
+PyObject *tdl__stream_item_owner(struct tdl_item *item)
+{
     if (item->run == tdl__stream_read_run) {
         return (PyObject *)TDL_CONTAINER_OF(item, TdlStream, read_item);
     }
@@ -511,10 +561,12 @@ PyMethodDef tdl__transport_loop_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-int tdl__stream_type(PyObject *module) {
+int tdl__stream_type(PyObject *module)
+{
     struct tdl_module_state *st = tdl__state_of_module(module);
     if (((PyTypeObject *)st->asyncio_transport)->tp_basicsize != offsetof(TdlStream, weakrefs)) {
-        PyErr_SetString(PyExc_ImportError, "asyncio.Transport has another layout than this build of treadle expects");
+        PyErr_SetString(PyExc_ImportError,
+                        "asyncio.Transport has another layout than this build of treadle expects");
         return -1;
     }
     PyObject *bases = PyTuple_Pack(1, st->asyncio_transport);

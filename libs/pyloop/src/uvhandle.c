@@ -13,38 +13,46 @@
 /* Forks survived by this process; the one mutable word of the module, for it is the process's own. */
 static tdl_atomic_u32 fork_count;
 
-static void on_fork_child(void) {
+static void on_fork_child(void)
+{
     (void)tdl_fetch_add_relaxed_u32(&fork_count, 1);
 }
 
-static void fork_register(void) {
+static void fork_register(void)
+{
     (void)pthread_atfork(NULL, NULL, on_fork_child);
 }
 
-void tdl__fork_setup(void) {
+void tdl__fork_setup(void)
+{
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, fork_register);
 }
 
-void tdl__raise_uv(int code) {
+void tdl__raise_uv(int code)
+{
     errno = -code;
     PyErr_SetFromErrno(PyExc_OSError);
 }
 
-static void on_wake(uv_poll_t *poll, int Py_UNUSED(status), int Py_UNUSED(events)) {
+static void on_wake(uv_poll_t *poll, int Py_UNUSED(status), int Py_UNUSED(events))
+{
     ((TdlLoop *)poll->data)->wake_seen = true;
 }
 
-static void on_signal(uv_poll_t *poll, int Py_UNUSED(status), int Py_UNUSED(events)) {
+static void on_signal(uv_poll_t *poll, int Py_UNUSED(status), int Py_UNUSED(events))
+{
     ((TdlLoop *)poll->data)->signal_seen = true;
 }
 
-static void on_poll_closed(uv_handle_t *handle) {
+static void on_poll_closed(uv_handle_t *handle)
+{
     tdl_free(handle);
 }
 
 /* A poll of one of the loop's own descriptors, in a block of its own. */
-static int own_poll_open(TdlLoop *loop, int fd, uv_poll_cb callback, uv_poll_t **out) {
+static int own_poll_open(TdlLoop *loop, int fd, uv_poll_cb callback, uv_poll_t **out)
+{
     uv_poll_t *poll = tdl_calloc(1, sizeof *poll);
     if (poll == NULL) {
         return UV_ENOMEM;
@@ -59,14 +67,16 @@ static int own_poll_open(TdlLoop *loop, int fd, uv_poll_cb callback, uv_poll_t *
     return uv_poll_start(poll, UV_READABLE, callback);
 }
 
-static void own_poll_close(uv_poll_t **poll) {
+static void own_poll_close(uv_poll_t **poll)
+{
     if (*poll != NULL) {
         uv_close((uv_handle_t *)*poll, on_poll_closed);
         *poll = NULL;
     }
 }
 
-int tdl__uv_open(TdlLoop *loop) {
+int tdl__uv_open(TdlLoop *loop)
+{
     struct tdl_uv *uv = tdl_calloc(1, sizeof *uv);
     if (uv == NULL) {
         PyErr_NoMemory();
@@ -91,7 +101,8 @@ int tdl__uv_open(TdlLoop *loop) {
     return 0;
 }
 
-static void signal_fds_close(TdlLoop *loop) {
+static void signal_fds_close(TdlLoop *loop)
+{
     if (loop->signal_rfd >= 0) {
         close(loop->signal_rfd);
         close(loop->signal_wfd);
@@ -100,7 +111,8 @@ static void signal_fds_close(TdlLoop *loop) {
     loop->signal_wfd = -1;
 }
 
-int tdl__uv_signal_open(TdlLoop *loop) {
+int tdl__uv_signal_open(TdlLoop *loop)
+{
     if (loop->signal_rfd >= 0) {
         return 0;
     }
@@ -122,8 +134,10 @@ int tdl__uv_signal_open(TdlLoop *loop) {
     return 0;
 }
 
-/* A forked child gets a signal pair of its own under the parent's numbers, which signal.set_wakeup_fd knows. */
-static void signal_fork(TdlLoop *loop) {
+/* A forked child gets a signal pair of its own under the parent's numbers, which signal.set_wakeup_fd knows.
+ */
+static void signal_fork(TdlLoop *loop)
+{
     int fds[2];
     if (loop->signal_rfd < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) < 0) {
         return;
@@ -134,11 +148,13 @@ static void signal_fork(TdlLoop *loop) {
     close(fds[1]);
 }
 
-bool tdl__uv_forked(const TdlLoop *loop) {
+bool tdl__uv_forked(const TdlLoop *loop)
+{
     return loop->fork_seen != tdl_load_relaxed_u32(&fork_count);
 }
 
-int tdl__uv_check_fork(TdlLoop *loop) {
+int tdl__uv_check_fork(TdlLoop *loop)
+{
     if (!tdl__uv_forked(loop) || loop->uv == NULL) {
         return 0;
     }
@@ -160,10 +176,12 @@ int tdl__uv_check_fork(TdlLoop *loop) {
         tdl__raise_uv(code);
         return -1;
     }
+    tdl__dns_after_fork(loop);
     return 0;
 }
 
-void tdl__uv_close(TdlLoop *loop) {
+void tdl__uv_close(TdlLoop *loop)
+{
     struct tdl_uv *uv = loop->uv;
     if (uv == NULL) {
         return;

@@ -19,6 +19,7 @@ from asyncio.log import logger
 from typing import Any
 
 from . import _treadle
+from ._lookups import Lookups
 
 _UnixLoop: Any = asyncio.SelectorEventLoop
 
@@ -54,7 +55,7 @@ class _Key:
         self.events = events_mask
 
 
-class Loop(_treadle.LoopBase, _UnixLoop):
+class Loop(_treadle.LoopBase, Lookups, _UnixLoop):
     """An asyncio event loop in C on libuv.
 
     io_uring: False polls the kernel on every turn; None takes TREADLE_IO_URING from the environment, and without it
@@ -120,7 +121,7 @@ class Loop(_treadle.LoopBase, _UnixLoop):
             executor.shutdown(wait=False)
 
     def _create_task_slow(self, coro: Any, **kwargs: Any) -> Any:
-        return super().create_task(coro, **kwargs)
+        return base_events.BaseEventLoop.create_task(self, coro, **kwargs)
 
     def _run_debug(self, handle: Any) -> None:
         # As BaseEventLoop._run_once does in debug mode.
@@ -337,3 +338,6 @@ class Loop(_treadle.LoopBase, _UnixLoop):
             transp._reset_empty_waiter()
             if resume_reading:
                 transp.resume_reading()
+
+
+Loop._own_executor = None  # this class itself looks up natively, its subclasses do not

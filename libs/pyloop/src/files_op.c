@@ -1,0 +1,580 @@
+/* One awaited file operation: coroutine and future in one object, so that a hit costs neither and a miss costs no future.
+ * Its _asyncio_future_blocking is None until it is suspended: ensure_future and gather see a coroutine, tasks see a future. */
+#include "files.h"
+
+#include <unistd.h>
+
+static void keep_or_free(FileOp *op);
+
+FileOp *tdl__files_op_new(FileContext *context, enum files_result result)
+{
+    FilesState *st = context->state;
+    FileOp *op = st->kept;
+    if (op != NULL) {
+        st->kept = (FileOp *)(void *)op->context;
+        st->kept_count--;
+        _Py_NewReference((PyObject *)op);
+    } else {
+        op = PyObject_GC_New(FileOp, st->op_type);
+        if (op == NULL) {
+            return NULL;
+        }
+    }
+    memset((char *)op + offsetof(FileOp, held), 0, sizeof *op - offsetof(FileOp, held));
+    op->context = (FileContext *)Py_NewRef((PyObject *)context);
+    tdl_node_init(&op->held);
+    op->result = (uint8_t)result;
+    op->phase = FILES_NEW;
+    PyObject_GC_Track((PyObject *)op);
+    return op;
+}
+
+static void release_buffers(FileOp *op)
+{
+    if (op->view.obj != NULL) {
+        PyBuffer_Release(&op->view);
+        op->view.obj = NULL;
+    }
+    for (unsigned i = 0; i < op->view_count; i++) {
+        PyBuffer_Release(&op->views[i]);
+    }
+    op->view_count = 0;
+    if (op->vector != NULL) {
+        PyMem_Free(op->vector);
+        PyMem_Free(op->views);
+        op->vector = NULL;
+        op->views = NULL;
+    }
+    if (op->statx != NULL) {
+        PyMem_Free(op->statx);
+        op->statx = NULL;
+    }
+}
+
+static int op_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    FileOp *op = TDL_FILE_OP(self);
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(op->context);
+    Py_VISIT(op->payload);
+    Py_VISIT(op->filename);
+    Py_VISIT(op->filename2);
+    Py_VISIT(op->value);
+    Py_VISIT(op->callback);
+    Py_VISIT(op->callback_context);
+    Py_VISIT(op->more);
+    Py_VISIT(op->owner);
+    Py_VISIT(op->view.obj);
+    return 0;
+}
+
+static int op_clear(PyObject *self)
+{
+    FileOp *op = TDL_FILE_OP(self);
+    Py_CLEAR(op->callback);
+    Py_CLEAR(op->callback_context);
+    Py_CLEAR(op->more);
+    Py_CLEAR(op->owner);
+    Py_CLEAR(op->value);
+    return 0;
+}
+
+static void op_dealloc(PyObject *self)
+{
+    FileOp *op = TDL_FILE_OP(self);
+    PyObject_GC_UnTrack(self);
+    /* A held operation has a reference of its context, so nothing here can be in the kernel's hands. */
+    release_buffers(op);
+    (void)op_clear(self);
+    Py_CLEAR(op->payload);
+    Py_CLEAR(op->filename);
+    Py_CLEAR(op->filename2);
+    keep_or_free(op);
+}
+
+static void keep_or_free(FileOp *op)
+{
+    FileContext *context = op->context;
+    FilesState *st = context != NULL ? context->state : NULL;
+    if (st != NULL && st->op_type == Py_TYPE((PyObject *)op) && st->kept_count < TDL_FILES_OPS_KEPT) {
+        op->context = (FileContext *)(void *)st->kept;
+        st->kept = op;
+        st->kept_count++;
+    } else {
+        PyTypeObject *type = Py_TYPE((PyObject *)op);
+        PyObject_GC_Del(op);
+        Py_DECREF(type);
+    }
+    Py_XDECREF(context);
+}
+
+void tdl__files_ops_free(FilesState *st)
+{
+    while (st->kept != NULL) {
+        FileOp *op = st->kept;
+        st->kept = (FileOp *)(void *)op->context;
+        PyTypeObject *type = Py_TYPE((PyObject *)op);
+        PyObject_GC_Del(op);
+        Py_DECREF(type);
+    }
+    st->kept_count = 0;
+}
+
+/* ---------- results ---------- */
+
+void tdl__files_raise(FileOp *op, int64_t code)
+{
+    if (code <= -4096) {
+        PyErr_SetString(PyExc_RuntimeError, "file context is closed");
+        return;
+    }
+    errno = (int)-code;
+    if (op->filename2 != NULL) {
+        PyErr_SetFromErrnoWithFilenameObjects(PyExc_OSError, op->filename, op->filename2);
+    } else if (op->filename != NULL) {
+        PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, op->filename);
+    } else {
+        PyErr_SetFromErrno(PyExc_OSError);
+    }
+}
+
+static PyObject *bytes_value(FileOp *op)
+{
+    Py_ssize_t got = (Py_ssize_t)op->fop.result;
+    PyObject *bytes = op->payload;
+    op->payload = NULL;
+    if (got == PyBytes_GET_SIZE(bytes)) {
+        return bytes;
+    }
+    (void)_PyBytes_Resize(&bytes, got);
+    return bytes;
+}
+
+static double seconds_of(const struct statx_timestamp *t) { return (double)t->tv_sec + 1e-9 * (double)t->tv_nsec; }
+
+static long long ns_of(const struct statx_timestamp *t) { return (long long)t->tv_sec * 1000000000 + (long long)t->tv_nsec; }
+
+static PyObject *stat_value(FileOp *op)
+{
+    const struct statx *s = op->statx;
+    return PyObject_CallFunction(
+        op->context->state->stat_result, "((IKKIIIKLLLdddLLLIKK))", (unsigned)s->stx_mode, (unsigned long long)s->stx_ino,
+        ((unsigned long long)s->stx_dev_major << 8 & ~0xffull) | s->stx_dev_minor, s->stx_nlink, s->stx_uid, s->stx_gid,
+        (unsigned long long)s->stx_size, (long long)s->stx_atime.tv_sec, (long long)s->stx_mtime.tv_sec,
+        (long long)s->stx_ctime.tv_sec, seconds_of(&s->stx_atime), seconds_of(&s->stx_mtime), seconds_of(&s->stx_ctime),
+        ns_of(&s->stx_atime), ns_of(&s->stx_mtime), ns_of(&s->stx_ctime), s->stx_blksize,
+        (unsigned long long)s->stx_blocks, ((unsigned long long)s->stx_rdev_major << 8) | s->stx_rdev_minor);
+}
+
+/* The value of a good result, NULL with an exception for a bad one. */
+static PyObject *value_of(FileOp *op)
+{
+    if (op->fop.result < 0) {
+        tdl__files_raise(op, op->fop.result);
+        return NULL;
+    }
+    switch ((enum files_result)op->result) {
+    case FILES_BYTES:
+        return bytes_value(op);
+    case FILES_STAT:
+        return stat_value(op);
+    case FILES_NOTHING:
+        Py_RETURN_NONE;
+    default:
+        return PyLong_FromLongLong((long long)op->fop.result);
+    }
+}
+
+/* The context gave the operation back: let go of what only the kernel needed. */
+void tdl__files_op_settle(FileOp *op)
+{
+    op->phase = FILES_READY;
+    op->blocking = false;
+    /* Nobody will take a descriptor whose opener went away. */
+    if (op->cancelled && op->result == FILES_DESCRIPTOR && op->fop.result >= 0) {
+        (void)close((int)op->fop.result);
+    }
+    if (!op->cancelled && op->owner == NULL && op->fop.result >= 0) {
+        op->value = value_of(op);
+    }
+    if (op->result != FILES_BYTES || op->owner == NULL) {
+        release_buffers(op);
+        Py_CLEAR(op->payload);
+    }
+}
+
+static PyObject *take_value(FileOp *op)
+{
+    if (op->cancelled) {
+        PyErr_SetNone(op->context->state->cancelled_error);
+        return NULL;
+    }
+    if (op->value != NULL) {
+        return Py_NewRef(op->value);
+    }
+    if (op->fop.result < 0) {
+        tdl__files_raise(op, op->fop.result);
+    } else if (!PyErr_Occurred()) {
+        PyErr_NoMemory();
+    }
+    return NULL;
+}
+
+/* ---------- waiting ---------- */
+
+static int wake_one(FileOp *op, PyObject *callback, PyObject *context, bool directly)
+{
+    FileContext *fc = op->context;
+    PyObject *done;
+    if (directly) {
+        if (PyContext_Enter(context) < 0) {
+            return -1;
+        }
+        done = PyObject_CallOneArg(callback, (PyObject *)op);
+        PyObject *raised = done == NULL ? PyErr_GetRaisedException() : NULL;
+        if (PyContext_Exit(context) < 0) {
+            PyErr_WriteUnraisable((PyObject *)op);
+        }
+        if (raised != NULL) {
+            PyErr_SetRaisedException(raised);
+        }
+    } else {
+        PyObject *args[] = {fc->loop, callback, (PyObject *)op, context};
+        done = PyObject_VectorcallMethod(fc->state->str_call_soon, args, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                         fc->state->context_kwname);
+    }
+    Py_XDECREF(done);
+    return done != NULL ? 0 : -1;
+}
+
+/* Tells those who wait; `directly` runs them now, as the loop itself would one turn later. */
+int tdl__files_op_wake(FileOp *op, bool directly)
+{
+    PyObject *callback = op->callback, *context = op->callback_context, *more = op->more;
+    op->callback = NULL;
+    op->callback_context = NULL;
+    op->more = NULL;
+    int rc = 0;
+    if (callback != NULL) {
+        rc = wake_one(op, callback, context, directly);
+    }
+    for (Py_ssize_t i = 0; more != NULL && i < PyList_GET_SIZE(more) && rc == 0; i++) {
+        PyObject *pair = PyList_GET_ITEM(more, i);
+        rc = wake_one(op, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), directly);
+    }
+    Py_XDECREF(callback);
+    Py_XDECREF(context);
+    Py_XDECREF(more);
+    return rc;
+}
+
+static PyObject *op_iternext(PyObject *self)
+{
+    FileOp *op = TDL_FILE_OP(self);
+    if (op->phase == FILES_NEW) {
+        int now = tdl__files_start(op->context, op);
+        if (now < 0) {
+            op->phase = FILES_TAKEN;
+            return NULL;
+        }
+    }
+    if (op->phase == FILES_PENDING && !op->cancelled) {
+        op->blocking = true;
+        return Py_NewRef(self);
+    }
+    if (op->phase == FILES_TAKEN) {
+        PyErr_SetString(PyExc_RuntimeError, "cannot reuse already awaited file operation");
+        return NULL;
+    }
+    PyObject *value = take_value(op);
+    op->phase = op->phase == FILES_PENDING ? FILES_PENDING : FILES_TAKEN;
+    if (value == NULL) {
+        return NULL;
+    }
+    if (value == Py_None) {
+        Py_DECREF(value);
+        return NULL;
+    }
+    PyErr_SetObject(PyExc_StopIteration, value);
+    Py_DECREF(value);
+    return NULL;
+}
+
+static PyObject *op_await(PyObject *self) { return Py_NewRef(self); }
+
+static PyObject *op_send(PyObject *self, PyObject *value)
+{
+    if (value != Py_None && TDL_FILE_OP(self)->phase == FILES_NEW) {
+        PyErr_SetString(PyExc_TypeError, "can't send non-None value to a just-started file operation");
+        return NULL;
+    }
+    PyObject *next = op_iternext(self);
+    if (next == NULL && !PyErr_Occurred()) {
+        PyErr_SetNone(PyExc_StopIteration);
+    }
+    return next;
+}
+
+/* Asks the context to drop it; the awaiter goes on at once, buffer and slot stay until the kernel is done. */
+static bool drop(FileOp *op)
+{
+    if (op->phase != FILES_PENDING || op->cancelled) {
+        return false;
+    }
+    op->cancelled = true;
+    op->blocking = false;
+    (void)tdl_fio_cancel(&op->context->fio, &op->fop);
+    return true;
+}
+
+static PyObject *op_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    (void)args;
+    (void)nargs;
+    (void)kwnames;
+    FileOp *op = TDL_FILE_OP(self);
+    if (!drop(op)) {
+        Py_RETURN_FALSE;
+    }
+    if (op->context->loop != NULL
+        && (tdl__files_schedule(op->context) < 0 || tdl__files_op_wake(op, false) < 0)) {
+        return NULL;
+    }
+    Py_RETURN_TRUE;
+}
+
+static PyObject *op_throw(PyObject *self, PyObject *args)
+{
+    FileOp *op = TDL_FILE_OP(self);
+    PyObject *type, *value = NULL, *traceback = NULL;
+    if (!PyArg_UnpackTuple(args, "throw", 1, 3, &type, &value, &traceback)) {
+        return NULL;
+    }
+    if (drop(op) && op->context->loop != NULL && tdl__files_schedule(op->context) < 0) {
+        return NULL;
+    }
+    if (op->phase != FILES_PENDING) {
+        op->phase = FILES_TAKEN;
+    }
+    if (PyExceptionInstance_Check(type)) {
+        PyErr_SetObject((PyObject *)Py_TYPE(type), type);
+    } else if (PyExceptionClass_Check(type)) {
+        PyErr_SetObject(type, value != NULL && value != Py_None ? value : NULL);
+    } else {
+        PyErr_SetString(PyExc_TypeError, "exceptions must be classes or instances deriving from BaseException");
+    }
+    return NULL;
+}
+
+static PyObject *op_close(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    FileOp *op = TDL_FILE_OP(self);
+    if (drop(op) && op->context->loop != NULL && tdl__files_schedule(op->context) < 0) {
+        PyErr_Clear();
+    }
+    if (op->phase != FILES_PENDING) {
+        op->phase = FILES_TAKEN;
+    }
+    Py_RETURN_NONE;
+}
+
+/* ---------- what asyncio asks of a future ---------- */
+
+static PyObject *op_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    FileOp *op = TDL_FILE_OP(self);
+    if (nargs != 1 || (kwnames != NULL && PyTuple_GET_SIZE(kwnames) != 1)) {
+        PyErr_SetString(PyExc_TypeError, "add_done_callback() takes a callback and context=");
+        return NULL;
+    }
+    PyObject *context = kwnames != NULL && args[1] != Py_None ? Py_NewRef(args[1]) : PyContext_CopyCurrent();
+    if (context == NULL) {
+        return NULL;
+    }
+    int rc = 0;
+    if (op->callback == NULL && op->more == NULL) {
+        op->callback = Py_NewRef(args[0]);
+        op->callback_context = context;
+    } else {
+        PyObject *pair = PyTuple_Pack(2, args[0], context);
+        Py_DECREF(context);
+        if (op->more == NULL) {
+            op->more = PyList_New(0);
+        }
+        rc = pair == NULL || op->more == NULL ? -1 : PyList_Append(op->more, pair);
+        Py_XDECREF(pair);
+    }
+    if (rc == 0 && (op->phase == FILES_READY || op->cancelled)) {
+        rc = tdl__files_op_wake(op, false);
+    }
+    if (rc < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *op_remove_done_callback(PyObject *self, PyObject *callback)
+{
+    FileOp *op = TDL_FILE_OP(self);
+    long removed = 0;
+    if (op->callback != NULL) {
+        int same = PyObject_RichCompareBool(op->callback, callback, Py_EQ);
+        if (same < 0) {
+            return NULL;
+        }
+        if (same) {
+            Py_CLEAR(op->callback);
+            Py_CLEAR(op->callback_context);
+            removed++;
+        }
+    }
+    for (Py_ssize_t i = op->more != NULL ? PyList_GET_SIZE(op->more) : 0; i > 0; i--) {
+        int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(PyList_GET_ITEM(op->more, i - 1), 0), callback, Py_EQ);
+        if (same < 0 || (same && PyList_SetSlice(op->more, i - 1, i, NULL) < 0)) {
+            return NULL;
+        }
+        removed += same;
+    }
+    return PyLong_FromLong(removed);
+}
+
+static bool is_done(const FileOp *op) { return op->phase >= FILES_READY || op->cancelled; }
+
+static PyObject *op_done(PyObject *self, PyObject *Py_UNUSED(ignored)) { return PyBool_FromLong(is_done(TDL_FILE_OP(self))); }
+
+static PyObject *op_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(TDL_FILE_OP(self)->cancelled);
+}
+
+static PyObject *op_result(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    FileOp *op = TDL_FILE_OP(self);
+    if (!is_done(op)) {
+        PyErr_SetString(op->context->state->invalid_state_error, "Result is not set.");
+        return NULL;
+    }
+    return take_value(op);
+}
+
+static PyObject *op_exception(PyObject *self, PyObject *ignored)
+{
+    PyObject *value = op_result(self, ignored);
+    if (value != NULL) {
+        Py_DECREF(value);
+        Py_RETURN_NONE;
+    }
+    if (!PyErr_ExceptionMatches(PyExc_OSError) && !PyErr_ExceptionMatches(PyExc_MemoryError)) {
+        return NULL;
+    }
+    return PyErr_GetRaisedException();
+}
+
+static PyObject *op_get_loop(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *loop = TDL_FILE_OP(self)->context->loop;
+    if (loop == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "file operation has no loop yet");
+        return NULL;
+    }
+    return Py_NewRef(loop);
+}
+
+static PyObject *get_blocking(PyObject *self, void *Py_UNUSED(closure))
+{
+    FileOp *op = TDL_FILE_OP(self);
+    if (op->phase != FILES_PENDING) {
+        Py_RETURN_NONE;
+    }
+    return PyBool_FromLong(op->blocking);
+}
+
+static int set_blocking(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    int truth = value != NULL ? PyObject_IsTrue(value) : 0;
+    if (truth < 0) {
+        return -1;
+    }
+    TDL_FILE_OP(self)->blocking = truth != 0;
+    return 0;
+}
+
+static PyObject *get_code(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromLongLong((long long)TDL_FILE_OP(self)->fop.result);
+}
+
+static PyObject *get_payload(PyObject *self, void *Py_UNUSED(closure))
+{
+    PyObject *payload = TDL_FILE_OP(self)->payload;
+    return Py_NewRef(payload != NULL ? payload : Py_None);
+}
+
+static PyObject *get_owner(PyObject *self, void *Py_UNUSED(closure))
+{
+    PyObject *owner = TDL_FILE_OP(self)->owner;
+    return Py_NewRef(owner != NULL ? owner : Py_None);
+}
+
+static int set_owner(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    Py_XSETREF(TDL_FILE_OP(self)->owner, Py_XNewRef(value));
+    return 0;
+}
+
+/* The bytes of a raw read, cut to what was read; takes the buffer. */
+static PyObject *op_take_bytes(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    FileOp *op = TDL_FILE_OP(self);
+    if (op->phase != FILES_READY || op->payload == NULL || op->result != FILES_BYTES || op->fop.result < 0) {
+        PyErr_SetString(op->context->state->invalid_state_error, "no bytes to take");
+        return NULL;
+    }
+    return bytes_value(op);
+}
+
+static PyMethodDef op_methods[] = {
+    {"send", op_send, METH_O, PyDoc_STR("send($self, value, /)\n--\n\nGo on, as a coroutine does.")},
+    {"throw", op_throw, METH_VARARGS, PyDoc_STR("throw($self, type, value=None, traceback=None, /)\n--\n\nDrop the operation and raise.")},
+    {"close", op_close, METH_NOARGS, PyDoc_STR("close($self, /)\n--\n\nDrop the operation.")},
+    {"cancel", (PyCFunction)(void (*)(void))op_cancel, METH_FASTCALL | METH_KEYWORDS,
+     PyDoc_STR("cancel($self, /, msg=None)\n--\n\nDrop the operation; those who wait get CancelledError at once.")},
+    {"add_done_callback", (PyCFunction)(void (*)(void))op_add_done_callback, METH_FASTCALL | METH_KEYWORDS,
+     PyDoc_STR("add_done_callback($self, callback, /, *, context=None)\n--\n\nCall back when done.")},
+    {"remove_done_callback", op_remove_done_callback, METH_O, PyDoc_STR("remove_done_callback($self, callback, /)\n--\n\nReturn how many were removed.")},
+    {"done", op_done, METH_NOARGS, PyDoc_STR("done($self, /)\n--\n\nTell whether there is a result.")},
+    {"cancelled", op_cancelled, METH_NOARGS, PyDoc_STR("cancelled($self, /)\n--\n\nTell whether it was cancelled.")},
+    {"result", op_result, METH_NOARGS, PyDoc_STR("result($self, /)\n--\n\nReturn the result or raise the error.")},
+    {"exception", op_exception, METH_NOARGS, PyDoc_STR("exception($self, /)\n--\n\nReturn the error or None.")},
+    {"get_loop", op_get_loop, METH_NOARGS, PyDoc_STR("get_loop($self, /)\n--\n\nReturn the loop.")},
+    {"take_bytes", op_take_bytes, METH_NOARGS, PyDoc_STR("take_bytes($self, /)\n--\n\nReturn the bytes of a finished raw read.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef op_getset[] = {
+    {"_asyncio_future_blocking", get_blocking, set_blocking, PyDoc_STR("None until suspended."), NULL},
+    {"code", get_code, NULL, PyDoc_STR("The result as the kernel gave it: a count or -errno."), NULL},
+    {"payload", get_payload, NULL, PyDoc_STR("The buffer."), NULL},
+    {"owner", get_owner, set_owner, PyDoc_STR("Whom a raw operation belongs to."), NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot op_slots[] = {
+    {Py_tp_doc, TDL_DOC("A file operation; await it once.")},
+    {Py_tp_traverse, op_traverse},
+    {Py_tp_clear, op_clear},
+    {Py_tp_dealloc, op_dealloc},
+    {Py_am_await, op_await},
+    {Py_tp_iter, op_await},
+    {Py_tp_iternext, op_iternext},
+    {Py_tp_methods, op_methods},
+    {Py_tp_getset, op_getset},
+    {0, NULL},
+};
+
+PyType_Spec tdl__files_op_spec = {
+    .name = "treadle._treadle.FileOp",
+    .basicsize = sizeof(FileOp),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = op_slots,
+};

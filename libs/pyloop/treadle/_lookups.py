@@ -1,0 +1,91 @@
+"""getaddrinfo and getnameinfo of a loop: in C where that gives what asyncio's executor would, else by the executor."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.log import logger
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+_GIVEN: Any = object()  # no executor is this
+
+
+class Lookups:
+    """The lookups of treadle.Loop, whose C part tells for each call whether it can answer.
+
+    A subclass of Loop, a default executor of the user's and a replaced socket.getaddrinfo all have reasons to see each
+    lookup, so they do.
+    """
+
+    _default_executor: Any
+    _own_executor: Any = _GIVEN  # the default executor when it was last found to be of asyncio's making, or None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._own_executor = _GIVEN
+
+    async def getaddrinfo(
+        self: Any, host: Any, port: Any, *, family: Any = 0, type: Any = 0, proto: Any = 0, flags: Any = 0
+    ) -> Any:
+        """Look up a host and a port, as socket.getaddrinfo; numeric hosts are answered at once."""
+        if self._default_executor is self._own_executor or self._executor_is_own():
+            answer = self._getaddrinfo(host, port, family, type, proto, flags)
+            if answer is not None:
+                if self._debug:
+                    return await self._lookup_logged(answer, host, port, family, type, proto, flags)
+                if answer.__class__ is list:
+                    return answer
+                return await self._lookup(answer)
+        return await super().getaddrinfo(host, port, family=family, type=type, proto=proto, flags=flags)  # type: ignore[misc]
+
+    async def getnameinfo(self: Any, sockaddr: Any, flags: Any = 0) -> Any:
+        """Look up the names of an address, as socket.getnameinfo; numeric names are answered at once."""
+        if self._default_executor is self._own_executor or self._executor_is_own():
+            answer = self._getnameinfo(sockaddr, flags)
+            if answer.__class__ is tuple:
+                return answer
+            if answer is not None:
+                return await self._lookup(answer)
+        return await super().getnameinfo(sockaddr, flags)  # type: ignore[misc]
+
+    async def _lookup(self: Any, future: Any) -> Any:
+        try:
+            return await future
+        except (asyncio.CancelledError, GeneratorExit):
+            self._drop_lookup(future)
+            raise
+
+    async def _lookup_logged(
+        self: Any, answer: Any, host: Any, port: Any, family: Any, type: Any, proto: Any, flags: Any
+    ) -> Any:
+        # As BaseEventLoop._getaddrinfo_debug.
+        named = {"family": family, "type": type, "proto": proto, "flags": flags}
+        text = ", ".join([f"{host}:{port!r}"] + [f"{name}={value!r}" for name, value in named.items() if value])
+        logger.debug("Get address info %s", text)
+        t0 = self.time()
+        rows = answer if answer.__class__ is list else await self._lookup(answer)
+        dt = self.time() - t0
+        log = logger.info if dt >= self.slow_callback_duration else logger.debug
+        log(f"Getting address info {text} took {dt * 1e3:.3f}ms: {rows!r}")
+        return rows
+
+    def _executor_is_own(self) -> bool:
+        executor = self._default_executor
+        if self._own_executor is _GIVEN:
+            return False
+        if executor is not None and not (
+            executor.__class__ is ThreadPoolExecutor and executor._thread_name_prefix == "asyncio"
+        ):
+            return False
+        self._own_executor = executor
+        return True
+
+    def set_default_executor(self, executor: Any) -> None:
+        """Set the executor that run_in_executor(None, ...) uses; from now on lookups go there too."""
+        super().set_default_executor(executor)  # type: ignore[misc]
+        self._own_executor = _GIVEN
+
+    async def shutdown_default_executor(self, *args: Any, **kwargs: Any) -> None:
+        """Wait for the default executor's jobs to end; lookups are refused from now on, as its jobs are."""
+        self._own_executor = _GIVEN
+        await super().shutdown_default_executor(*args, **kwargs)  # type: ignore[misc]
