@@ -9,6 +9,7 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.ticker import LogLocator  # noqa: E402
 
 from comparison import Comparison, Row  # noqa: E402
 
@@ -18,9 +19,9 @@ _MARKERS = {"treadle": "D", "libuv": "|"}
 
 
 def _base(row: Row, subject: str | None) -> float | None:
-    """The figure every arm of the row is divided by: the best arm that is neither the subject nor the C limit."""
+    """The figure every arm of the row is divided by: the best plain arm that is neither the subject nor the C limit."""
     peers = [c.median for arm, c in row.cells.items()
-             if arm != "libuv" and (subject is None or arm.split("#")[0] != subject)]
+             if arm != "libuv" and "+" not in arm and (subject is None or arm.split("#")[0] != subject)]
     peers = peers or [c.median for c in row.cells.values()]
     pick = min if row.better == "lower" else max
     base = pick(peers, default=None)
@@ -40,6 +41,7 @@ def picture(comparison: Comparison, path: str | Path) -> None:
                       label="target" if y == 0 else None)
     axes.axvline(1, color="#9ca3af", linewidth=0.8, zorder=0)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_yticks(range(len(rows)), [row.title for row, _ in rows], fontsize=8)
     axes.set_ylim(len(rows) - 0.4, -0.6)

@@ -110,14 +110,33 @@ def calibrated(work: Callable[[int], object], options: Options, step: int) -> It
         yield timed(work, n)
 
 
+def trap_errors(loop) -> list[BaseException]:
+    """Make an error in a callback stop the loop: a row that waits for that callback would never end."""
+    errors: list[BaseException] = []
+
+    def stop(_, context: dict) -> None:
+        errors.append(context.get("exception") or RuntimeError(context["message"]))
+        loop.stop()
+
+    loop.set_exception_handler(stop)
+    return errors
+
+
 def loop_row(name: str, title: str, *, step: int, part: str = "A"):
     """Register `function(loop, n)` as a row: it does `n` operations on `loop`, and this process pays."""
 
     def register(function):
         def take(options: Options) -> Iterator[Measured]:
             loop = loops.factory(options.loop)()
+            errors = trap_errors(loop)
+
+            def work(n: int) -> None:
+                function(loop, n)
+                if errors:
+                    raise errors[0]
+
             try:
-                yield from calibrated(lambda n: function(loop, n), options, step)
+                yield from calibrated(work, options, step)
             finally:
                 loops.release(loop)
 

@@ -38,8 +38,9 @@ def built():
     return BUILD
 
 
-def run_micro(*arguments):
-    return subprocess.run([sys.executable, BENCH / "micro.py", *map(str, arguments)], capture_output=True, text=True)
+def run_micro(*arguments, **more):
+    return subprocess.run([sys.executable, BENCH / "micro.py", *map(str, arguments)], capture_output=True, text=True,
+                          timeout=120, **more)
 
 
 @pytest.mark.parametrize("loop", ["treadle", "asyncio"])
@@ -89,9 +90,8 @@ def test_a_row_that_fails_is_reported_and_the_others_go_on(tmp_path):
         "def new_event_loop():\n"
         "    return Loop()\n")
     target = tmp_path / "broken.json"
-    done = subprocess.run([sys.executable, BENCH / "micro.py", "--loop", "broken_loop", "--smoke", "--json", target,
-                           "--case", "chain", "--case", "timer_cancel"],
-                          capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)})
+    done = run_micro("--loop", "broken_loop", "--smoke", "--json", target, "--case", "chain", "--case", "timer_cancel",
+                     env={"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 1
     outcome = {s["case"]: s["ok"] for s in conforms(target)["samples"]}
     assert outcome == {"chain": True, "timer_cancel": False}
