@@ -211,9 +211,12 @@ START_TEST(a_result_that_finds_no_memory_is_an_error_and_gives_its_slot_on)
     struct asked first;
     ck_assert_int_eq(
         tdl_lookup_reverse(&first.lookup, (struct sockaddr *)&in, sizeof in, NI_NUMERICSERV, NULL), 0);
-    finish(((void)ask("localhost", "80", AF_INET), answer()));
-    tdl_failpoint_set(TDL_FAIL_ALLOC, 1);
+    /* The failure is set while libc executes, so that no start of a worker takes it. */
+    resolver_hold();
     ck_assert_int_eq(tdl_lookup_submit(&first.lookup, pool, 0, &box.inbox, &first.done), 0);
+    resolver_wait_inside(1);
+    tdl_failpoint_set(TDL_FAIL_ALLOC, 1);
+    resolver_let_go();
     ck_assert_ptr_eq(answer(), &first);
     tdl_failpoint_set(TDL_FAIL_ALLOC, 0);
     ck_assert_int_eq(tdl_lookup_status(&first.lookup), TDL_EAI_MEMORY);
