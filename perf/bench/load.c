@@ -237,7 +237,7 @@ static void sample(struct load *load, clockid_t server, bool counts)
     }
 }
 
-static int hold(struct load *load)
+static void hold(struct load *load)
 {
     uint64_t deadline = load_now_ns() + UINT64_C(30000000000);
     while (load->ops < (uint64_t)load->options.connections) {
@@ -251,7 +251,19 @@ static int hold(struct load *load)
     char byte;
     while (read(STDIN_FILENO, &byte, 1) > 0) {
     }
-    return 0;
+}
+
+static void close_all(struct load *load)
+{
+    for (int i = 0; i < load->options.connections; i++) {
+        load_tls_free(&load->conns[i]);
+        (void)close(load->conns[i].fd);
+    }
+    load_tls_delete(load->tls);
+    free(load->conns);
+    free(load->outgoing);
+    free(load->incoming);
+    (void)close(load->epoll);
 }
 
 int main(int argc, char **argv)
@@ -266,10 +278,12 @@ int main(int argc, char **argv)
     lift_file_limit();
     open_all(&load);
     if (load.options.mode == LOAD_IDLE) {
-        return hold(&load);
+        hold(&load);
+    } else {
+        for (int i = 0; i < load.options.warmup + load.options.samples; i++) {
+            sample(&load, server, i >= load.options.warmup);
+        }
     }
-    for (int i = 0; i < load.options.warmup + load.options.samples; i++) {
-        sample(&load, server, i >= load.options.warmup);
-    }
+    close_all(&load);
     return 0;
 }

@@ -67,8 +67,10 @@ void load_datagram_open(struct load *load, struct load_conn *conn);
 void load_datagram_event(struct load_conn *conn);
 void load_datagram_sweep(struct load *load);
 
-/* load_tls.c: both return bytes, 0 for the end of the stream, or a negative errno. */
+/* load_tls.c: send and recv return bytes, 0 for the end of the stream, or a negative errno. */
 struct load_tls *load_tls_new(void);
+void load_tls_delete(struct load_tls *tls);
+void load_tls_free(struct load_conn *conn);
 void load_tls_connect(struct load *load, struct load_conn *conn);
 ptrdiff_t load_tls_send(struct load_conn *conn, const void *data, size_t size);
 ptrdiff_t load_tls_recv(struct load_conn *conn, void *data, size_t size);

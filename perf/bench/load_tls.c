@@ -19,6 +19,16 @@ struct load_tls *load_tls_new(void)
     return (struct load_tls *)context;
 }
 
+void load_tls_delete(struct load_tls *tls)
+{
+    SSL_CTX_free((SSL_CTX *)tls);
+}
+
+void load_tls_free(struct load_conn *conn)
+{
+    SSL_free(conn->tls);
+}
+
 void load_tls_connect(struct load *load, struct load_conn *conn)
 {
     SSL *tls = SSL_new((SSL_CTX *)load->tls);
@@ -59,6 +69,16 @@ ptrdiff_t load_tls_recv(struct load_conn *conn, void *data, size_t size)
 struct load_tls *load_tls_new(void)
 {
     load_fail("this load generator was built without OpenSSL", 0);
+}
+
+void load_tls_delete(struct load_tls *tls)
+{
+    (void)tls;
+}
+
+void load_tls_free(struct load_conn *conn)
+{
+    (void)conn;
 }
 
 void load_tls_connect(struct load *load, struct load_conn *conn)

@@ -25,9 +25,9 @@ START_TIMEOUT_S = 30
 
 
 def tool(name: str, options: Options) -> str:
-    """Path of a built C program of perf/bench: --tools, else the newest build of the project."""
-    folders = [options.tools] if options.tools else [
-        report.ROOT / "build" / "release" / "perf" / "bench", *sorted((report.ROOT / "build").glob("*/perf/bench"))]
+    """Path of a built C program of perf/bench: in --tools, else in a build that is neither debug nor sanitized."""
+    builds = [report.ROOT / "build" / name / "perf" / "bench" for name in ("release", "bench-tools")]
+    folders = [options.tools] if options.tools else builds
     for folder in folders:
         if (folder / name).is_file():
             return str(folder / name)
@@ -132,7 +132,7 @@ def _drive(command: list[str], server: Server, connections: int, timeout_s: floa
         text = errors.strip()
         if "built without OpenSSL" in text:
             raise Unsupported(text)
-        raise RuntimeError(text or f"the load generator ended with {process.returncode}")
+        raise RuntimeError(text.splitlines()[-1] if text else f"the load generator ended with {process.returncode}")
     return printed
 
 
