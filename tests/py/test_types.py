@@ -52,8 +52,8 @@ def test_signatures_of_the_loops_methods_are_asyncios(loop):
         except ValueError:
             wrong.append((name, "no signature"))
             continue
-        if [(p.name, p.kind) for p in got.parameters.values()] != \
-                [(p.name, p.kind) for p in expected.parameters.values()]:
+        if [(p.name, p.kind) for p in got.parameters.values()][1:] != \
+                [(p.name, p.kind) for p in expected.parameters.values()][1:]:
             wrong.append((name, str(got), str(expected)))
     assert wrong == []
 

@@ -13,6 +13,7 @@ import itertools
 import logging
 import os
 import re
+import threading
 import weakref
 
 import pytest
@@ -49,6 +50,11 @@ def norm(value):
         value = _FD.sub("fd=N", value)
         value = _CREATED.sub("", value)
         value = _LOOP_REPR.sub("<LOOP ", value)
+        # treadle's own names for what asyncio has under another name.
+        value = value.replace("treadle._treadle.", "").replace("treadle.", "")
+        value = value.replace("TCPTransport", "_SelectorSocketTransport")
+        value = re.sub(r"<(?:TCPTransp|_SelectorS)\w*\.\.\.\w*", "<TRANSPORT...", value)
+        value = re.sub(r"File descriptor \d+", "File descriptor N", value)
         value = re.sub(r"\bpid=\d+", "pid=N", value)
         value = re.sub(r"fileno\(\)=-?\d+", "fileno()=N", value)
         return _PORT.sub(r"\1\2PORT", value)
@@ -285,6 +291,9 @@ class Case:
 
     def finish(self):
         """What asyncio.Runner does at its end, for each loop of the case."""
+        for thread in threading.enumerate():
+            if thread.name.startswith(("waitpid-", "asyncio-waitpid")):
+                thread.join(5)
         for loop in self.loops:
             if loop.is_closed():
                 continue

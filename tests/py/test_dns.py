@@ -1,0 +1,817 @@
+"""Lookups: the answers and errors of socket.getaddrinfo, who gives them, and what cancel, close and fork leave."""
+import asyncio
+import concurrent.futures
+import functools
+import gc
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+
+import pytest
+
+from conftest import run_python
+from twin import LOOP_MODULE, subject_loop, twin
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NUMERIC = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+treadle_only = pytest.mark.skipif(LOOP_MODULE != "treadle", reason="asks treadle who answered")
+
+
+class Text(str):
+    """A str that is not plain."""
+
+
+class Index:
+    """Something that has a number."""
+
+    def __index__(self):
+        return int(socket.SOCK_STREAM)
+
+
+# (host, port, keywords, who answers): "inline" at once, "native" by a thread of the pool, "python" by asyncio's executor
+SHAPES = [
+    ("127.0.0.1", 80, {}, "inline"),
+    ("127.0.0.1", 80, {"type": socket.SOCK_STREAM}, "inline"),
+    ("127.0.0.1", 80, {"type": 1}, "inline"),
+    ("127.0.0.1", 80, {"family": socket.AF_INET, "type": socket.SOCK_DGRAM}, "inline"),
+    ("127.0.0.1", 80, {"proto": socket.IPPROTO_TCP}, "inline"),
+    ("127.0.0.1", "80", {}, "inline"),
+    ("127.0.0.1", b"80", {}, "inline"),
+    ("127.0.0.1", None, {}, "inline"),
+    ("127.0.0.1", "", {}, "inline"),
+    (b"127.0.0.1", 80, {}, "inline"),
+    ("127.1", 80, {}, "inline"),
+    ("0x7f.1", 80, {}, "inline"),
+    ("0.0.0.0", 0, {}, "inline"),
+    ("::1", 80, {}, "inline"),
+    ("::", 80, {"type": socket.SOCK_STREAM}, "inline"),
+    ("fe80::1%1", 80, {"type": socket.SOCK_STREAM}, "inline"),
+    ("fe80::1%lo", 80, {"type": socket.SOCK_STREAM}, "inline"),
+    ("2001:db8::1%7", 80, {"type": socket.SOCK_STREAM}, "inline"),
+    ("::ffff:1.2.3.4", 80, {"family": socket.AF_INET, "type": socket.SOCK_STREAM}, "inline"),
+    ("1.2.3.4", 80, {"family": socket.AF_INET6, "flags": socket.AI_V4MAPPED}, "inline"),
+    ("127.0.0.1", 80, {"flags": socket.AI_NUMERICHOST}, "inline"),
+    ("127.0.0.1", 80, {"flags": socket.AI_CANONNAME}, "inline"),
+    ("127.0.0.1", 80, {"flags": socket.AI_PASSIVE | socket.AI_NUMERICSERV}, "inline"),
+    (None, 80, {"family": socket.AF_INET, "flags": socket.AI_PASSIVE}, "inline"),
+    (None, 80, {"family": socket.AF_INET6}, "inline"),
+    ("127.0.0.1", None, {"type": socket.SOCK_RAW}, "inline"),
+    ("localhost", 80, {}, "native"),
+    ("localhost", 80, {"type": socket.SOCK_STREAM}, "native"),
+    ("localhost", "http", {}, "native"),
+    ("localhost", b"http", {"family": 2}, "native"),
+    ("localhost", None, {}, "native"),
+    (b"localhost", 80, {}, "native"),
+    ("localhost.", 80, {}, "native"),
+    ("LOCALHOST", 80, {"flags": socket.AI_CANONNAME}, "native"),
+    ("127.0.0.1", "http", {}, "native"),
+    ("127.0.0.1", "nosuchservice", {}, "native"),
+    ("127.0.0.1", 80, {"flags": socket.AI_ADDRCONFIG}, "native"),
+    ("127.0.0.1", 80, {"family": socket.AF_INET6}, "native"),
+    ("127.0.0.1", 80, {"family": socket.AF_UNIX}, "native"),
+    ("127.0.0.1", 80, {"type": 77}, "native"),
+    ("127.0.0.1", 80, {"type": socket.SOCK_RAW}, "native"),
+    ("127.0.0.1", 80, {"flags": -1}, "native"),
+    ("localhost", 80, {"flags": socket.AI_NUMERICHOST}, "native"),
+    ("fe80::1%nosuch", 80, {"flags": socket.AI_NUMERICHOST}, "native"),
+    (None, 80, {}, "native"),
+    (None, 80, {"flags": socket.AI_PASSIVE, "type": socket.SOCK_STREAM}, "native"),
+    (None, None, {}, "native"),
+    ("", 80, {}, "native"),
+    (None, 80, {"flags": socket.AI_CANONNAME}, "native"),
+    ("l\xf6calhost.invalid", 80, {"flags": socket.AI_NUMERICHOST}, "python"),
+    ("a..invalid", 80, {}, "python"),
+    (".localhost", 80, {}, "python"),
+    ("a" * 64 + ".invalid", 80, {}, "python"),
+    ("0x" + "0" * 246 + "7f000001.example.com", 80, {}, "python"),
+    ("local\0host", 80, {"flags": socket.AI_NUMERICHOST}, "python"),
+    (b"127.0.0.1\0x", 80, {}, "python"),
+    (bytearray(b"127.0.0.1"), 80, {}, "python"),
+    (Text("127.0.0.1"), 80, {}, "python"),
+    (b"\xff", 80, {"flags": socket.AI_NUMERICHOST}, "native"),
+    ("127.0.0.1", -1, {}, "python"),
+    ("127.0.0.1", 65536, {}, "python"),
+    ("127.0.0.1", 2**80, {}, "python"),
+    ("127.0.0.1", True, {}, "python"),
+    ("127.0.0.1", 80.0, {}, "python"),
+    ("127.0.0.1", "8\0", {}, "python"),
+    ("127.0.0.1", "\xb2", {}, "python"),
+    ("127.0.0.1", 80, {"type": Index()}, "python"),
+    ("127.0.0.1", 80, {"family": "2"}, "python"),
+    ("127.0.0.1", 80, {"flags": 2**40}, "python"),
+    ("127.0.0.1", 80, {"proto": None}, "python"),
+    (80, 80, {}, "python"),
+]
+
+REVERSE = [
+    (("127.0.0.1", 80), NUMERIC, "inline"),
+    (("127.0.0.1", 0), NUMERIC | socket.NI_DGRAM, "inline"),
+    (("255.255.255.255", 65535), NUMERIC, "inline"),
+    (("127.1", 80), NUMERIC, "inline"),
+    (("::1", 80), NUMERIC, "inline"),
+    (("::1", 80, 0, 0), NUMERIC, "inline"),
+    (("fe80::1", 80, 0, 1), NUMERIC, "inline"),
+    (("fe80::1", 80, 5, 99), NUMERIC, "inline"),
+    (("fe80::1%1", 80, 0, 0), NUMERIC, "inline"),
+    (("2001:db8::1", 80, 0, 7), NUMERIC, "inline"),
+    (("127.0.0.1", 80), 0, "native"),
+    (("127.0.0.1", 80), socket.NI_NUMERICHOST, "native"),
+    (("127.0.0.1", 80), socket.NI_NUMERICSERV, "native"),
+    (("127.0.0.1", 80), NUMERIC | socket.NI_NAMEREQD, "native"),
+    (("127.0.0.1", 80), -1, "native"),
+    (("::1", 80, 0, 0), 0, "native"),
+    (("127.0.0.1", 80, 0, 0), NUMERIC, "python"),
+    (("localhost", 80), NUMERIC, "python"),
+    (("", 80), NUMERIC, "python"),
+    (("127.0.0.1",), NUMERIC, "python"),
+    (("::1", 80, 0, 0, 0), NUMERIC, "python"),
+    (("::1", 80, 2**20, 0), NUMERIC, "python"),
+    (("::1", 80, 0, -1), NUMERIC, "python"),
+    (("127.0.0.1", 70000), NUMERIC, "python"),
+    (("127.0.0.1", "80"), NUMERIC, "python"),
+    ((b"127.0.0.1", 80), NUMERIC, "python"),
+    (["127.0.0.1", 80], NUMERIC, "python"),
+    (("127.0.0.1", 80), None, "python"),
+    (("127.0.0.1", 80), 2**40, "python"),
+]
+
+
+def outcome(function, *args, **kwargs):
+    """What a call gave, with the type of every element: enum members are not numbers."""
+    try:
+        value = function(*args, **kwargs)
+    except Exception as exc:
+        return type(exc), exc.args
+    return typed(value)
+
+
+def typed(value):
+    if isinstance(value, (list, tuple)):
+        return type(value), [typed(v) for v in value]
+    return type(value), value
+
+
+def answered_by(loop, call):
+    """Awaits a lookup; returns its outcome and who answered."""
+    before = loop._lookup_info()
+    got = outcome(loop.run_until_complete, call())
+    after = loop._lookup_info()
+    return got, [who for who in ("inline", "native", "python") if after[who] > before[who]]
+
+
+@treadle_only
+@pytest.mark.parametrize("host, port, keywords, who", SHAPES, ids=lambda v: repr(v)[:40])
+def test_a_forward_lookup_is_the_one_of_socket(loop, host, port, keywords, who):
+    expected = outcome(socket.getaddrinfo, host, port, **keywords)
+    got, by = answered_by(loop, lambda: loop.getaddrinfo(host, port, **keywords))
+    assert got == expected
+    assert by == [who]
+
+
+@treadle_only
+@pytest.mark.parametrize("sockaddr, flags, who", REVERSE, ids=lambda v: repr(v)[:40])
+def test_a_reverse_lookup_is_the_one_of_socket(loop, sockaddr, flags, who):
+    expected = outcome(socket.getnameinfo, sockaddr, flags)
+    got, by = answered_by(loop, lambda: loop.getnameinfo(sockaddr, flags))
+    assert got == expected
+    assert by == [who]
+
+
+@twin
+async def test_lookups_fail_and_answer_as_on_asyncio(t):
+    for host, port, keywords, _ in SHAPES[::3]:
+        await t.acall(t.loop.getaddrinfo(host, port, **keywords))
+    for sockaddr, flags, _ in REVERSE[::3]:
+        await t.acall(t.loop.getnameinfo(sockaddr, flags))
+    await t.acall(t.loop.getnameinfo(("127.0.0.1", 80)))
+    t.call(t.loop.getaddrinfo, "127.0.0.1")
+
+
+@twin
+async def test_sixty_four_lookups_at_once_keep_their_answers(t):
+    ports = range(64)
+    rows = await asyncio.gather(
+        *[t.loop.getaddrinfo("localhost", p, family=socket.AF_INET, type=socket.SOCK_STREAM) for p in ports]
+    )
+    t.log([row[0][4] == ("127.0.0.1", p) for p, row in zip(ports, rows)])
+
+
+@twin
+def test_a_lookup_may_be_made_before_the_loop_runs(t):
+    lookup = t.loop.getaddrinfo("localhost", 80, family=socket.AF_INET, type=socket.SOCK_STREAM)
+    t.log(asyncio.iscoroutine(lookup))
+    t.log(len(t.run(lookup)))
+    t.loop.getaddrinfo("localhost", 80).close()
+
+
+@twin
+async def test_connections_look_their_names_up(t):
+    server = await t.loop.create_server(lambda: t.recorder("server"), "localhost", 0, family=socket.AF_INET)
+    port = server.sockets[0].getsockname()[1]
+    transport, _ = await t.loop.create_connection(lambda: t.recorder("client"), "localhost", port, family=socket.AF_INET)
+    transport.close()
+    sock = socket.socket()
+    sock.setblocking(False)
+    await t.acall(t.loop.sock_connect(sock, ("localhost", port)))
+    sock.close()
+    datagrams, _ = await t.loop.create_datagram_endpoint(asyncio.DatagramProtocol, ("localhost", 0), family=socket.AF_INET)
+    datagrams.close()
+    server.close()
+    await server.wait_closed()
+    await t.turns(3)
+
+
+@treadle_only
+def test_connections_use_the_native_path(loop):
+    async def main():
+        server = await loop.create_server(asyncio.Protocol, "localhost", 0, family=socket.AF_INET)
+        port = server.sockets[0].getsockname()[1]
+        transport, _ = await loop.create_connection(asyncio.Protocol, "localhost", port, family=socket.AF_INET)
+        transport.close()
+        datagrams, _ = await loop.create_datagram_endpoint(
+            asyncio.DatagramProtocol, ("localhost", 0), family=socket.AF_INET
+        )
+        datagrams.close()
+        with socket.socket() as sock:
+            sock.setblocking(False)
+            await loop.sock_connect(sock, ("localhost", port))
+        server.close()
+
+    loop.run_until_complete(main())
+    info = loop._lookup_info()
+    assert info["native"] == 4 and info["python"] == 0
+    assert loop._default_executor is None
+
+
+@treadle_only
+def test_a_burst_starts_no_more_threads_than_slots(loop):
+    async def main():
+        await asyncio.gather(*[loop.getaddrinfo("localhost", p, type=socket.SOCK_STREAM) for p in range(1000)])
+
+    loop.run_until_complete(main())
+    info = loop._lookup_info()
+    assert info["slots"] == min(32, len(os.sched_getaffinity(0)) + 4)
+    assert info["native"] == 1000 and 1 <= info["threads_started"] <= info["slots"]
+
+
+# Who else must see each lookup
+
+
+@treadle_only
+def test_a_subclass_and_a_given_executor_see_every_lookup():
+    class Other(type(subject_loop())):
+        pass
+
+    for loop in (Other(), subject_loop()):
+        if type(loop) is not Other:
+            loop.set_default_executor(concurrent.futures.ThreadPoolExecutor(1))
+        assert loop.run_until_complete(loop.getaddrinfo("127.0.0.1", 80))
+        assert loop._default_executor is not None
+        assert loop._lookup_info()["inline"] == 0
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
+@treadle_only
+def test_the_executor_that_asyncio_makes_changes_nothing(loop):
+    loop.run_until_complete(loop.run_in_executor(None, int))
+    assert answered_by(loop, lambda: loop.getaddrinfo("127.0.0.1", 80))[1] == ["inline"]
+    assert answered_by(loop, lambda: loop.getaddrinfo("localhost", 80))[1] == ["native"]
+    loop.run_until_complete(loop.shutdown_default_executor())
+
+
+@twin
+def test_lookups_are_refused_after_the_executor_was_shut_down(t):
+    t.run(t.loop.shutdown_default_executor())
+    t.call(t.run, t.loop.getaddrinfo("localhost", 80))
+    t.call(t.run, t.loop.getaddrinfo("127.0.0.1", 80))
+    t.call(t.run, t.loop.getnameinfo(("127.0.0.1", 80), NUMERIC))
+
+
+def _replaced(patch, seen):
+    original = socket.getaddrinfo
+    patch.setattr(socket, "getaddrinfo", lambda *a: (seen.append(a), original(*a))[1])
+
+
+def _wrapped(patch, seen):
+    original = socket.getaddrinfo
+
+    @functools.wraps(original)
+    def getaddrinfo(*args):
+        seen.append(args)
+        return original(*args)
+
+    getaddrinfo.__module__, getaddrinfo.__qualname__ = original.__module__, original.__qualname__
+    patch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+
+def _code_changed(patch, seen):
+    raw = __import__("_socket").getaddrinfo
+
+    def getaddrinfo(host, port, family=0, type=0, proto=0, flags=0):
+        from test_dns import SEEN, RAW
+
+        SEEN.append((host, port))
+        return RAW(host, port, family, type, proto, flags)
+
+    sys.modules["test_dns"] = sys.modules[__name__]
+    globals().update(SEEN=seen, RAW=raw)
+    patch.setattr(socket.getaddrinfo, "__code__", getaddrinfo.__code__)
+
+
+def _global_changed(patch, seen):
+    class Raw:
+        @staticmethod
+        def getaddrinfo(*args):
+            seen.append(args)
+            return __import__("_socket").getaddrinfo(*args)
+
+    patch.setattr(socket, "_socket", Raw)
+
+
+def _converter_changed(patch, seen):
+    original = socket._intenum_converter
+    patch.setattr(socket, "_intenum_converter", lambda *a: (seen.append(a), original(*a))[1])
+
+
+def _converter_code_changed(patch, seen):
+    def convert(value, enum_klass):
+        from test_dns import SEEN
+
+        SEEN.append(value)
+        return enum_klass(value)
+
+    sys.modules["test_dns"] = sys.modules[__name__]
+    globals().update(SEEN=seen)
+    patch.setattr(socket._intenum_converter, "__code__", convert.__code__)
+
+
+def _raw_replaced(patch, seen):
+    raw = __import__("_socket")
+    original = raw.getaddrinfo
+    patch.setattr(raw, "getaddrinfo", lambda *a: (seen.append(a), original(*a))[1])
+
+
+def _module_replaced(patch, seen):
+    class Socket:
+        def __getattr__(self, name):
+            return getattr(socket, name)
+
+        def getaddrinfo(self, *args):
+            seen.append(args)
+            return socket.getaddrinfo(*args)
+
+    patch.setattr(asyncio.base_events, "socket", Socket())
+
+
+REPLACED = [
+    _replaced,
+    _wrapped,
+    _code_changed,
+    _global_changed,
+    _converter_changed,
+    _converter_code_changed,
+    _raw_replaced,
+    _module_replaced,
+]
+
+
+@pytest.mark.parametrize("replace", REPLACED, ids=lambda f: f.__name__.strip("_"))
+def test_a_replaced_getaddrinfo_sees_every_lookup(loop, monkeypatch, replace):
+    loop.run_until_complete(loop.getaddrinfo("127.0.0.1", 80))
+    for _ in range(2):
+        seen = []
+        with monkeypatch.context() as patch:
+            replace(patch, seen)
+            for host in ("127.0.0.1", "localhost"):
+                before = len(seen)
+                assert loop.run_until_complete(loop.getaddrinfo(host, 80))
+                assert len(seen) > before
+        count = len(seen)
+        assert loop.run_until_complete(loop.getaddrinfo("127.0.0.1", 80))
+        assert len(seen) == count
+    if LOOP_MODULE == "treadle":
+        assert answered_by(loop, lambda: loop.getaddrinfo("127.0.0.1", 80))[1] == ["inline"]
+    loop.run_until_complete(loop.shutdown_default_executor())
+
+
+def test_a_replaced_getnameinfo_sees_every_lookup(loop, monkeypatch):
+    monkeypatch.setattr(socket, "getnameinfo", lambda *a: ("seen", a))
+    assert loop.run_until_complete(loop.getnameinfo(("127.0.0.1", 80), NUMERIC))[0] == "seen"
+    loop.run_until_complete(loop.shutdown_default_executor())
+
+
+RELOAD = """
+import asyncio, importlib, socket, twin
+loop = twin.subject_loop()
+for _ in range(2):
+    rows = loop.run_until_complete(loop.getaddrinfo("127.0.0.1", 80))
+    assert rows == socket.getaddrinfo("127.0.0.1", 80), rows
+    assert [type(v) for v in rows[0]] == [type(v) for v in socket.getaddrinfo("127.0.0.1", 80)[0]]
+    importlib.reload(socket)
+loop.run_until_complete(loop.shutdown_default_executor())
+loop.close()
+"""
+
+LATE = """
+import socket
+seen = []
+original = socket.getaddrinfo
+def fake(*args):
+    seen.append(args)
+    return original(*args)
+socket.getaddrinfo = fake
+import twin
+loop = twin.subject_loop()
+loop.run_until_complete(loop.getaddrinfo("127.0.0.1", 80))
+assert len(seen) == 1
+socket.getaddrinfo = original
+loop.run_until_complete(loop.getaddrinfo("127.0.0.1", 80))
+loop.run_until_complete(loop.shutdown_default_executor())
+loop.close()
+"""
+
+
+@pytest.mark.parametrize("code", [RELOAD, LATE], ids=["reloaded", "replaced before import"])
+def test_a_changed_socket_module_is_honoured(python, code):
+    python(code=code, check=True)
+
+
+AUDIT = """
+import asyncio, socket, sys, threading, twin
+kind, replaced = sys.argv[1], sys.argv[2] == "replaced"
+events = []
+on = False
+def hook(name, args):
+    if on and name in ("socket.getaddrinfo", "socket.getnameinfo"):
+        events.append((name, args, threading.current_thread() is threading.main_thread()))
+sys.addaudithook(hook)
+if replaced:
+    sys.audit = lambda *args: None
+loop = twin.subject_loop() if kind == "subject" else twin.reference_loop()
+N = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+async def ask():
+    await loop.getaddrinfo("127.0.0.1", 80)
+    await loop.getaddrinfo(b"127.0.0.1", "80", type=socket.SOCK_STREAM, family=socket.AF_INET)
+    await loop.getaddrinfo("localhost", None, proto=socket.IPPROTO_TCP, flags=socket.AI_CANONNAME)
+    await loop.getaddrinfo(None, 80, family=socket.AF_INET)
+    await loop.getnameinfo(("127.0.0.1", 80), N)
+    await loop.getnameinfo(("127.0.0.1", 80))
+    await loop.getnameinfo(("::1", 80, 0, 0), N)
+on = True
+loop.run_until_complete(ask())
+on = False
+for name, args, main in events:
+    print(name, args, [type(a).__name__ for a in args])
+if kind == "subject" and twin.LOOP_MODULE == "treadle":
+    assert all(main for _, _, main in events)
+loop.run_until_complete(loop.shutdown_default_executor())
+loop.close()
+"""
+
+
+@pytest.mark.parametrize("audit", ["own", "replaced"])
+def test_audit_events_are_those_of_asyncio(python, audit):
+    expected = python("reference", audit, code=AUDIT, check=True).stdout
+    assert expected.count("socket.get") == 7
+    assert python("subject", audit, code=AUDIT, check=True).stdout == expected
+
+
+AUDIT_RAISES = """
+import sys, twin
+loop = twin.subject_loop()
+closing = False
+def hook(name, args):
+    if name == "socket.getaddrinfo" and args[0] == "refused.test":
+        raise PermissionError("no")
+    if name == "socket.getaddrinfo" and args[0] == "closes.test":
+        loop.stop()
+sys.addaudithook(hook)
+for host in ("refused.test",):
+    try:
+        loop.run_until_complete(loop.getaddrinfo(host, 80))
+    except PermissionError as exc:
+        print(exc)
+loop.run_until_complete(loop.shutdown_default_executor())
+loop.close()
+"""
+
+
+def test_an_audit_hook_may_refuse_a_lookup(python):
+    assert python(code=AUDIT_RAISES, check=True).stdout == "no\n"
+
+
+# With a resolver that can be held: cancel, close, exit, fork
+
+
+@pytest.fixture(scope="session")
+def resolver(tmp_path_factory):
+    """The preload library of tests/preload, built for these tests."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    library = tmp_path_factory.mktemp("resolver") / "libresolver.so"
+    command = [compiler, "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-fvisibility=hidden"]
+    command += ["-I", str(ROOT / "libs/base/include"), str(ROOT / "tests/preload/resolver.c"), "-o", str(library)]
+    subprocess.run([*command, "-ldl"], check=True)
+    return library
+
+
+HELD = """
+import asyncio, ctypes, gc, os, socket, sys, threading, time, twin
+resolver = ctypes.CDLL(None)
+SLOTS = min(32, len(os.sched_getaffinity(0)) + 4)
+N = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+def tasks():
+    return len(os.listdir("/proc/self/task"))
+def wait_until(test):
+    while not test():
+        time.sleep(0.001)
+async def until(test):
+    while not test():
+        await asyncio.sleep(0.001)
+"""
+
+
+@pytest.fixture
+def held(resolver, tmp_path):
+    """Runs code under the resolver; returns the process and what reached libc."""
+
+    def run(code, *args):
+        log = tmp_path / "log"
+        done = run_python(*args, code=HELD + code, check=True, timeout=50,
+                          env={"LD_PRELOAD": str(resolver), "TDL_RESOLVER_LOG": str(log)})
+        return done.stdout, log.read_text().splitlines() if log.exists() else []
+
+    return run
+
+
+@treadle_only
+def test_canceled_lookups_never_reach_libc(held):
+    out, log = held("""
+async def main():
+    loop = asyncio.get_running_loop()
+    resolver.resolver_hold()
+    stuck = [asyncio.ensure_future(loop.getaddrinfo("localhost", 80)) for _ in range(SLOTS)]
+    await until(lambda: resolver.resolver_inside() == SLOTS)
+    waiting = [asyncio.ensure_future(loop.getaddrinfo(f"never-{i}.test", 80)) for i in range(50)]
+    waiting += [asyncio.ensure_future(loop.getnameinfo(("127.0.0.1", 80))) for i in range(10)]
+    await asyncio.sleep(0)
+    assert loop._lookup_info()["waiting"] == 60
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    assert all(task.cancelled() for task in waiting)
+    assert loop._lookup_info()["waiting"] == 0
+    resolver.resolver_let_go()
+    print(len(await asyncio.gather(*stuck)))
+loop = twin.subject_loop()
+loop.run_until_complete(main())
+loop.close()
+""")
+    assert int(out) == len(log)
+    assert all(line.startswith("getaddrinfo localhost") for line in log)
+
+
+@treadle_only
+def test_numeric_hosts_and_other_work_pass_by_held_lookups(held):
+    out, log = held("""
+async def main():
+    loop = asyncio.get_running_loop()
+    resolver.resolver_hold()
+    waiting = [asyncio.ensure_future(loop.getaddrinfo("localhost", p)) for p in range(1000)]
+    await until(lambda: resolver.resolver_inside() == SLOTS)
+    assert await loop.run_in_executor(None, lambda: 7) == 7
+    assert await loop.getaddrinfo("127.0.0.1", 80)
+    assert await loop.getnameinfo(("127.0.0.1", 80), N)
+    assert resolver.resolver_inside() == SLOTS
+    resolver.resolver_let_go()
+    print(len(await asyncio.gather(*waiting)))
+loop = twin.subject_loop()
+loop.run_until_complete(main())
+print(loop._lookup_info()["threads_started"] <= SLOTS)
+loop.run_until_complete(loop.shutdown_default_executor())
+loop.close()
+""")
+    assert out == "1000\nTrue\n"
+    assert len(log) == 1000
+
+
+@treadle_only
+def test_lookups_pass_by_a_busy_executor(held):
+    out, _ = held("""
+async def main():
+    loop = asyncio.get_running_loop()
+    gate = threading.Event()
+    busy = [loop.run_in_executor(None, gate.wait) for _ in range(40)]
+    assert await loop.getaddrinfo("localhost", 80)
+    assert await loop.getnameinfo(("127.0.0.1", 80))
+    gate.set()
+    await asyncio.gather(*busy)
+    print("done")
+loop = twin.subject_loop()
+loop.run_until_complete(main())
+loop.run_until_complete(loop.shutdown_default_executor())
+loop.close()
+""")
+    assert out == "done\n"
+
+
+@treadle_only
+@pytest.mark.parametrize("count", [1, 100])
+@pytest.mark.parametrize("way", ["forward", "reverse"])
+def test_close_leaves_executing_lookups_behind(held, count, way):
+    out, _ = held("""
+import weakref
+count, way = int(sys.argv[1]), sys.argv[2]
+before = tasks()
+async def main(loop):
+    def ask():
+        return loop.getaddrinfo("localhost", 80) if way == "forward" else loop.getnameinfo(("127.0.0.1", 80))
+    lookups = [asyncio.ensure_future(ask()) for _ in range(count)]
+    await until(lambda: resolver.resolver_inside() == min(count, SLOTS))
+    return lookups
+called = []
+for _ in range(20):
+    resolver.resolver_hold()
+    loop = twin.subject_loop()
+    lookups = loop.run_until_complete(main(loop))
+    for task in lookups:
+        task.add_done_callback(called.append)
+        task._log_destroy_pending = False
+    loop.close()
+    loop.close()
+    loop.time(), repr(loop)
+    ref = weakref.ref(loop)
+    del lookups, loop, task
+    gc.collect()
+    assert ref() is None, gc.get_referrers(ref())
+    resolver.resolver_let_go()
+    wait_until(lambda: tasks() == before)
+print(called)
+""", str(count), way)
+    assert out == "[]\n"
+
+
+@treadle_only
+def test_run_and_exit_do_not_wait_for_libc(held):
+    out, _ = held("""
+async def main():
+    loop = asyncio.get_running_loop()
+    stuck = [asyncio.ensure_future(loop.getaddrinfo("localhost", 80)) for _ in range(100)]
+    await until(lambda: resolver.resolver_inside() == SLOTS)
+    print("asked")
+resolver.resolver_hold()
+with asyncio.Runner(loop_factory=twin.subject_loop) as runner:
+    runner.run(main())
+print("closed")
+""")
+    assert out == "asked\nclosed\n"
+
+
+@treadle_only
+def test_exit_with_an_open_loop_does_not_wait_for_libc(held):
+    out, _ = held("""
+resolver.resolver_hold()
+loop = twin.subject_loop()
+async def main():
+    for _ in range(100):
+        asyncio.ensure_future(loop.getaddrinfo("localhost", 80))._log_destroy_pending = False
+    await until(lambda: resolver.resolver_inside() == SLOTS)
+loop.run_until_complete(main())
+print("leaving")
+""")
+    assert out == "leaving\n"
+
+
+@treadle_only
+def test_a_lost_loop_with_executing_lookups_is_collected(held):
+    out, _ = held("""
+import warnings, weakref
+warnings.simplefilter("ignore", ResourceWarning)
+resolver.resolver_hold()
+loop = twin.subject_loop()
+async def main():
+    lookups = [asyncio.ensure_future(loop.getaddrinfo("localhost", 80)) for _ in range(20)]
+    for task in lookups:
+        task._log_destroy_pending = False
+    await until(lambda: resolver.resolver_inside() == SLOTS)
+loop.run_until_complete(main())
+ref = weakref.ref(loop)
+del loop
+asyncio.set_event_loop(None)
+gc.collect()
+print(ref())
+resolver.resolver_let_go()
+wait_until(lambda: tasks() == 1)
+""")
+    assert out == "None\n"
+
+
+@treadle_only
+def test_errors_of_the_system_carry_their_errno(held):
+    out, _ = held("""
+loop = twin.subject_loop()
+for host in ("system-5.test", "system-0.test", "eai-3.test", "eai-77.test"):
+    def ask(f):
+        try:
+            f()
+        except Exception as exc:
+            return type(exc), exc.args, str(exc)
+    expected = ask(lambda: socket.getaddrinfo(host, 80))
+    got = ask(lambda: loop.run_until_complete(loop.getaddrinfo(host, 80)))
+    assert got == expected, (got, expected)
+    print(got[0].__name__, got[1])
+loop.close()
+""")
+    assert out.splitlines()[:3] == [
+        "OSError (5, 'Input/output error')",
+        "OSError (0, 'Error')",
+        "gaierror (-3, 'Temporary failure in name resolution')",
+    ]
+
+
+@treadle_only
+@pytest.mark.parametrize("when", ["idle", "queued", "executing"])
+def test_a_forked_child_looks_up_with_the_loop_it_inherits(held, when):
+    held("""
+when = sys.argv[1]
+loop = twin.subject_loop()
+async def ask(count):
+    return await asyncio.gather(*[loop.getaddrinfo("localhost", 80) for _ in range(count)])
+for _ in range(30):
+    loop.run_until_complete(ask(3))
+    pending = []
+    if when != "idle":
+        if when == "queued":
+            resolver.resolver_hold()
+        pending = [loop.create_task(ask(1)) for _ in range(20)]
+        loop.run_until_complete(asyncio.sleep(0))
+        if when == "queued":
+            wait_until(lambda: resolver.resolver_inside() == SLOTS)
+    pid = os.fork()
+    if pid == 0:
+        resolver.resolver_after_fork()
+        resolver.resolver_let_go()
+        loop.run_until_complete(asyncio.wait_for(asyncio.gather(ask(3), *pending), 20))
+        assert loop.run_until_complete(loop.run_in_executor(None, int)) == 0
+        loop.close()
+        fresh = twin.subject_loop()
+        assert fresh.run_until_complete(fresh.getaddrinfo("localhost", 80))
+        fresh.close()
+        os._exit(0)
+    resolver.resolver_let_go()
+    if pending:
+        loop.run_until_complete(asyncio.gather(*pending))
+    assert os.waitpid(pid, 0)[1] == 0
+loop.close()
+""", when)
+
+
+@treadle_only
+def test_a_closed_loop_refuses_and_its_time_and_repr_are_safe():
+    loop = subject_loop()
+    loop.run_until_complete(loop.getaddrinfo("localhost", 80))
+    loop.close()
+    loop.close()
+    assert loop.time() > 0 and "closed=True" in repr(loop)
+    lookup = loop.getaddrinfo("127.0.0.1", 80)
+    with pytest.raises(RuntimeError, match="Event loop is closed"):
+        lookup.send(None)
+    ref = weakref.ref(loop)
+    del loop, lookup
+    gc.collect()
+    assert ref() is None
+
+
+def test_lookups_of_two_loops_in_two_threads(loop):
+    failed = []
+
+    def other():
+        mine = subject_loop()
+
+        async def ask():
+            await asyncio.gather(*[mine.getaddrinfo("localhost", p) for p in range(200)])
+
+        try:
+            mine.run_until_complete(ask())
+            mine.run_until_complete(mine.shutdown_default_executor())
+        except BaseException as exc:
+            failed.append(exc)
+        mine.close()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+
+    async def ask():
+        await asyncio.gather(*[loop.getaddrinfo("localhost", p) for p in range(200)])
+
+    loop.run_until_complete(ask())
+    loop.run_until_complete(loop.shutdown_default_executor())
+    thread.join()
+    assert not failed
