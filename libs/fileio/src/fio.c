@@ -195,7 +195,7 @@ static bool flush_now(const struct tdl_fio *f)
         return true;
     if (f->options.mode == TDL_FIO_DEFERRED)
         return false;
-    return f->inflight_count == 0 ? f->staged_count == 1 : f->staged_count >= TDL__BATCH;
+    return f->staged_count >= TDL__BATCH || (f->inflight_count == 0 && f->staged_count == 1 && !f->held);
 }
 
 int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op)

@@ -34,6 +34,8 @@ static void prepare(struct tdl_fop *op, enum tdl_fop_code code, int fd)
     op->rounds = 0;
 }
 
+void tdl_fop_nop(struct tdl_fop *op) { prepare(op, TDL_FOP_NOP, -1); }
+
 void tdl_fop_read(struct tdl_fop *op, int fd, void *buffer, size_t length, uint64_t offset)
 {
     prepare(op, TDL_FOP_READ, fd);

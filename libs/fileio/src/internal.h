@@ -84,7 +84,7 @@ uint32_t tdl__fork_epoch(void);
 /* In a forked child: everything fails with -ECANCELED, the parent's engine is forgotten, the next call starts a fresh one. */
 void tdl__fio_after_fork(struct tdl_fio *f);
 
-int64_t tdl__clock_ns(void);
+int64_t tdl__fio_clock_ns(void);
 
 /* poll() on one descriptor, its own function so that a stack trace says what is waited for. */
 int tdl__fio_wait_readable(int fd, uint64_t timeout_ns);

@@ -23,7 +23,7 @@ uint32_t tdl__fork_epoch(void)
     return tdl_load_relaxed_u32(&fork_count);
 }
 
-int64_t tdl__clock_ns(void)
+int64_t tdl__fio_clock_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);

@@ -69,6 +69,7 @@ struct files_op {
     struct tdl_fop fop;
     struct tdl_node held;
     PyObject *payload;  /* the buffer of a read, or what the buffers belong to */
+    PyObject *path;     /* the encoded path or paths */
     PyObject *filename; /* for the error */
     PyObject *filename2;
     PyObject *value;     /* what the await gives, once READY */

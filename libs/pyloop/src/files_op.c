@@ -2,6 +2,7 @@
  * Its _asyncio_future_blocking is None until it is suspended: ensure_future and gather see a coroutine, tasks see a future. */
 #include "files.h"
 
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 static void keep_or_free(FileOp *op);
@@ -87,6 +88,7 @@ static void op_dealloc(PyObject *self)
     release_buffers(op);
     (void)op_clear(self);
     Py_CLEAR(op->payload);
+    Py_CLEAR(op->path);
     Py_CLEAR(op->filename);
     Py_CLEAR(op->filename2);
     keep_or_free(op);
@@ -146,6 +148,11 @@ static PyObject *bytes_value(FileOp *op)
     if (got == PyBytes_GET_SIZE(bytes)) {
         return bytes;
     }
+    if (Py_REFCNT(bytes) != 1) {
+        PyObject *part = PyBytes_FromStringAndSize(PyBytes_AS_STRING(bytes), got);
+        Py_DECREF(bytes);
+        return part;
+    }
     (void)_PyBytes_Resize(&bytes, got);
     return bytes;
 }
@@ -159,11 +166,11 @@ static PyObject *stat_value(FileOp *op)
     const struct statx *s = op->statx;
     return PyObject_CallFunction(
         op->context->state->stat_result, "((IKKIIIKLLLdddLLLIKK))", (unsigned)s->stx_mode, (unsigned long long)s->stx_ino,
-        ((unsigned long long)s->stx_dev_major << 8 & ~0xffull) | s->stx_dev_minor, s->stx_nlink, s->stx_uid, s->stx_gid,
+        (unsigned long long)makedev(s->stx_dev_major, s->stx_dev_minor), s->stx_nlink, s->stx_uid, s->stx_gid,
         (unsigned long long)s->stx_size, (long long)s->stx_atime.tv_sec, (long long)s->stx_mtime.tv_sec,
         (long long)s->stx_ctime.tv_sec, seconds_of(&s->stx_atime), seconds_of(&s->stx_mtime), seconds_of(&s->stx_ctime),
         ns_of(&s->stx_atime), ns_of(&s->stx_mtime), ns_of(&s->stx_ctime), s->stx_blksize,
-        (unsigned long long)s->stx_blocks, ((unsigned long long)s->stx_rdev_major << 8) | s->stx_rdev_minor);
+        (unsigned long long)s->stx_blocks, (unsigned long long)makedev(s->stx_rdev_major, s->stx_rdev_minor));
 }
 
 /* The value of a good result, NULL with an exception for a bad one. */
@@ -201,6 +208,7 @@ void tdl__files_op_settle(FileOp *op)
         release_buffers(op);
         Py_CLEAR(op->payload);
     }
+    Py_CLEAR(op->path);
 }
 
 static PyObject *take_value(FileOp *op)
@@ -268,6 +276,22 @@ int tdl__files_op_wake(FileOp *op, bool directly)
     return rc;
 }
 
+/* A tuple would be taken for the exception's arguments. */
+static PyObject *stop_with(PyObject *value)
+{
+    if (PyTuple_Check(value)) {
+        PyObject *stop = PyObject_CallOneArg(PyExc_StopIteration, value);
+        if (stop != NULL) {
+            PyErr_SetObject(PyExc_StopIteration, stop);
+            Py_DECREF(stop);
+        }
+    } else {
+        PyErr_SetObject(PyExc_StopIteration, value);
+    }
+    Py_DECREF(value);
+    return NULL;
+}
+
 static PyObject *op_iternext(PyObject *self)
 {
     FileOp *op = TDL_FILE_OP(self);
@@ -295,9 +319,7 @@ static PyObject *op_iternext(PyObject *self)
         Py_DECREF(value);
         return NULL;
     }
-    PyErr_SetObject(PyExc_StopIteration, value);
-    Py_DECREF(value);
-    return NULL;
+    return stop_with(value);
 }
 
 static PyObject *op_await(PyObject *self) { return Py_NewRef(self); }

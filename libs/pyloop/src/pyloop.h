@@ -231,6 +231,9 @@ PyTypeObject *tdl__add_type(PyObject *module, PyType_Spec *spec, PyObject *bases
 int tdl__add_methods(PyTypeObject *type, PyMethodDef *table);
 extern struct PyModuleDef tdl__module_def;
 
+/* files.c */
+int tdl_files_exec(PyObject *module);
+
 /* handle.c */
 int tdl__handle_types(PyObject *module);
 TdlHandle *tdl__handle_new(TdlLoop *loop, PyObject *callback, PyObject *const *args, Py_ssize_t nargs,

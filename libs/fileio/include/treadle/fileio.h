@@ -119,6 +119,7 @@ struct tdl_fio {
     uint32_t step_spent_ns;
     uint32_t fork_epoch;
     uint32_t resubmit; /* continuations staged by a completion */
+    bool held;
     enum tdl_fio_state state;
     struct tdl_fio_options options;
     struct tdl_fio_caps caps;
@@ -180,6 +181,13 @@ int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op);
  * Errors:  as tdl_fio_start; operations that the kernel refuses complete with its error, all others go on
  * Cost:    one syscall for all of them on a ring, two chained ones when they exceed its submission queue */
 int tdl_fio_flush(struct tdl_fio *f);
+
+/* While held, an adaptive context does not submit the first operation at once: the caller is about to stage more and flush.
+ * Thread:  owner
+ * Owns:    nothing
+ * Errors:  none
+ * Cost:    O(1) */
+static inline void tdl_fio_hold(struct tdl_fio *f, bool held) { f->held = held; }
 
 /* True when flush has something to do.
  * Thread:  owner

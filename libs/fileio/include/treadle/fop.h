@@ -95,6 +95,13 @@ struct tdl_fop {
     uint16_t rounds; /* submissions so far */
 };
 
+/* Prepare an operation that does nothing.
+ * Thread:  any; the operation must be IDLE
+ * Owns:    nothing
+ * Errors:  none; the result is 0
+ * Cost:    O(1), no syscall */
+void tdl_fop_nop(struct tdl_fop *op);
+
 /* Prepare a read of up to `length` bytes at `offset`; the result is the bytes read, 0 at the end of the file.
  * Regular files are read on until the length or the end is reached; pipes and devices return what one read gives.
  * Thread:  any; the operation must be IDLE

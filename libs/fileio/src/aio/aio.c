@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "../internal.h"
@@ -21,6 +22,23 @@ struct aio {
     int epoll_fd; /* joins the kernel's completions and the workers' */
     bool workers_joined;
 };
+
+/* The calls themselves: libaio's archive carries versioned symbols that no shared object can hold, and its library would be
+ * one more thing to have at run time. */
+static int code_of(long res) { return res < 0 ? -errno : (int)res; }
+
+static int aio_setup(uint32_t count, io_context_t *context) { return code_of(syscall(SYS_io_setup, count, context)); }
+
+static int aio_submit(io_context_t context, uint32_t count, struct iocb **blocks)
+{
+    return code_of(syscall(SYS_io_submit, context, (long)count, blocks));
+}
+
+static int aio_reap(io_context_t context, struct io_event *events)
+{
+    struct timespec none = {.tv_sec = 0, .tv_nsec = 0};
+    return code_of(syscall(SYS_io_getevents, context, 0L, (long)BATCH, events, &none));
+}
 
 static struct aio *backend(const struct tdl_fio *f) { return (struct aio *)f->backend; }
 
@@ -63,7 +81,7 @@ static int start(struct tdl_fio *f)
     a->free = (struct iocb **)tdl_calloc(f->inflight_max, sizeof *a->free);
     int rc = a->blocks == NULL || a->free == NULL ? -ENOMEM : open_fds(a);
     if (rc == 0)
-        rc = TDL_FAIL(TDL_FAIL_SYSCALL) ? -EAGAIN : io_setup((int)f->inflight_max, &a->context);
+        rc = TDL_FAIL(TDL_FAIL_SYSCALL) ? -EAGAIN : aio_setup(f->inflight_max, &a->context);
     if (rc != 0) {
         free_aio(a);
         return rc;
@@ -81,7 +99,7 @@ static int start(struct tdl_fio *f)
 
 static void stop(struct tdl_fio *f)
 {
-    (void)io_destroy(backend(f)->context);
+    (void)syscall(SYS_io_destroy, backend(f)->context);
     free_aio(backend(f));
     f->backend = NULL;
 }
@@ -207,7 +225,7 @@ static void submit(struct tdl_fio *f)
     while ((count = collect(f, batch)) > 0) {
         uint32_t sent = 0;
         while (sent < count) {
-            int rc = TDL_FAIL(TDL_FAIL_SYSCALL) ? -ENOMEM : io_submit(a->context, (long)(count - sent), batch + sent);
+            int rc = TDL_FAIL(TDL_FAIL_SYSCALL) ? -ENOMEM : aio_submit(a->context, count - sent, batch + sent);
             f->stats.submit_calls++;
             if (rc > 0)
                 sent += (uint32_t)rc;
@@ -225,12 +243,11 @@ static void reap(struct tdl_fio *f)
 {
     struct aio *a = backend(f);
     struct io_event events[BATCH];
-    struct timespec none = {.tv_sec = 0, .tv_nsec = 0};
     eventfd_t count;
     (void)eventfd_read(a->event_fd, &count);
     int got;
     do {
-        got = io_getevents(a->context, 0, (long)BATCH, events, &none);
+        got = aio_reap(a->context, events);
         f->stats.other_calls++;
         for (int i = 0; i < got; i++) {
             struct tdl_fop *op = (struct tdl_fop *)events[i].data;

@@ -241,7 +241,7 @@ static struct tdl__ring *choose(const struct tdl_fio *f, struct tdl__uring *u)
 {
     if (!has_poller(u))
         return &u->main;
-    int64_t now = tdl__clock_ns();
+    int64_t now = tdl__fio_clock_ns();
     u->streak = now - u->last_flush_ns < POLLER_QUICK_NS ? u->streak + 1 : 0;
     u->last_flush_ns = now;
     if (f->staged_count >= POLLER_BATCH || u->streak >= POLLER_STREAK || !tdl__ring_sleeps(&u->poller))

@@ -1,0 +1,490 @@
+/* A file context in a loop: staged in a turn, flushed once, reaped when its descriptor shows something. */
+#include "files.h"
+
+#include <poll.h>
+
+static FileOp *op_of(struct tdl_link *link) { return TDL_CONTAINER_OF(tdl_fop_of(link), FileOp, fop); }
+
+/* ---------- loop ---------- */
+
+static int bind_loop(FileContext *c)
+{
+    PyObject *loop = tdl__files_running_loop(c->state);
+    if (loop == NULL || loop == c->loop) {
+        Py_XDECREF(loop);
+        return loop != NULL ? 0 : -1;
+    }
+    if (c->loop != NULL) {
+        Py_DECREF(loop);
+        PyErr_SetString(PyExc_RuntimeError, "file context belongs to another event loop");
+        return -1;
+    }
+    int fd = tdl_fio_fd(&c->fio);
+    if (fd < 0) {
+        Py_DECREF(loop);
+        errno = -fd;
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    c->on_step = PyObject_GetAttrString((PyObject *)c, "_step");
+    PyObject *number = PyLong_FromLong(fd);
+    PyObject *done = c->on_step != NULL && number != NULL
+                         ? PyObject_CallMethodObjArgs(loop, c->state->str_add_reader, number, c->on_step, NULL)
+                         : NULL;
+    Py_XDECREF(number);
+    if (done == NULL) {
+        Py_DECREF(loop);
+        return -1;
+    }
+    Py_DECREF(done);
+    c->loop = loop;
+    c->reader_fd = fd;
+    return 0;
+}
+
+int tdl__files_schedule(FileContext *c)
+{
+    if (c->step_scheduled || c->dispatching || c->loop == NULL) {
+        return 0;
+    }
+    PyObject *handle = PyObject_CallMethodOneArg(c->loop, c->state->str_call_soon, c->on_step);
+    if (handle == NULL) {
+        return -1;
+    }
+    Py_DECREF(handle);
+    c->step_scheduled = true;
+    return 0;
+}
+
+static void unbind_loop(FileContext *c)
+{
+    if (c->reader_fd >= 0) {
+        PyObject *number = PyLong_FromLong(c->reader_fd);
+        PyObject *done = number != NULL ? PyObject_CallMethodOneArg(c->loop, c->state->str_remove_reader, number) : NULL;
+        Py_XDECREF(number);
+        Py_XDECREF(done);
+        /* A closed loop has forgotten its readers already. */
+        PyErr_Clear();
+        c->reader_fd = -1;
+    }
+    Py_CLEAR(c->on_step);
+}
+
+/* ---------- one operation in, finished ones out ---------- */
+
+static int stage(FileContext *c, FileOp *op)
+{
+    int rc = tdl_fio_stage(&c->fio, &op->fop);
+    if (rc < 0) {
+        tdl__files_raise(op, rc);
+        return -1;
+    }
+    Py_INCREF(op);
+    tdl_node_insert_before(&c->held, &op->held);
+    op->phase = FILES_PENDING;
+    return 0;
+}
+
+static int check_open(const FileContext *c)
+{
+    if (c->closed) {
+        PyErr_SetString(PyExc_RuntimeError, "file context is closed");
+        return -1;
+    }
+    return 0;
+}
+
+/* The first step of an await: answered at once, or staged. */
+int tdl__files_start(FileContext *c, FileOp *op)
+{
+    if (check_open(c) < 0) {
+        return -1;
+    }
+    if (tdl_fio_try(&c->fio, &op->fop) == 1) {
+        tdl__files_op_settle(op);
+        return 0;
+    }
+    if (bind_loop(c) < 0 || stage(c, op) < 0) {
+        return -1;
+    }
+    bool work = tdl_fio_wants_flush(&c->fio) || !tdl_queue_is_empty(&c->fio.finished);
+    return work ? tdl__files_schedule(c) : 0;
+}
+
+int tdl__files_submit(FileContext *c, FileOp *op) { return check_open(c) < 0 ? -1 : stage(c, op); }
+
+/* The context's reference becomes the caller's. */
+static FileOp *give_back(struct tdl_queue *finished)
+{
+    struct tdl_link *link = tdl_queue_pop(finished);
+    if (link == NULL) {
+        return NULL;
+    }
+    FileOp *op = op_of(link);
+    tdl_node_remove(&op->held);
+    tdl__files_op_settle(op);
+    if (PyErr_Occurred()) {
+        PyErr_WriteUnraisable((PyObject *)op);
+    }
+    return op;
+}
+
+/* Runs those who waited; after one that stops the loop, the others are told by the loop instead. */
+static int dispatch(FileContext *c, struct tdl_queue *finished)
+{
+    int rc = 0;
+    PyObject *stopped = NULL;
+    FileOp *op;
+    while ((op = give_back(finished)) != NULL) {
+        if (tdl__files_op_wake(op, stopped == NULL) < 0) {
+            if (stopped == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
+                stopped = PyErr_GetRaisedException();
+            } else {
+                PyErr_WriteUnraisable((PyObject *)c);
+            }
+        }
+        Py_DECREF(op);
+    }
+    if (stopped != NULL) {
+        PyErr_SetRaisedException(stopped);
+        rc = -1;
+    }
+    return rc;
+}
+
+static PyObject *context_step(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    FileContext *c = TDL_FILE_CONTEXT(self);
+    struct tdl_queue finished;
+    tdl_queue_init(&finished);
+    c->step_scheduled = false;
+    if (c->closed || c->dispatching) {
+        Py_RETURN_NONE;
+    }
+    Py_INCREF(self);
+    tdl_fio_step(&c->fio);
+    (void)tdl_fio_reap(&c->fio, &finished);
+    c->dispatching = true;
+    tdl_fio_hold(&c->fio, true);
+    int rc = dispatch(c, &finished);
+    tdl_fio_hold(&c->fio, false);
+    c->dispatching = false;
+    if (!c->closed) {
+        if (tdl_fio_wants_flush(&c->fio)) {
+            (void)tdl_fio_flush(&c->fio);
+        }
+        if (rc == 0 && (tdl_fio_wants_flush(&c->fio) || !tdl_queue_is_empty(&c->fio.finished))) {
+            rc = tdl__files_schedule(c);
+        }
+    }
+    Py_DECREF(self);
+    if (rc < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static void close_context(FileContext *c)
+{
+    if (c->closed) {
+        return;
+    }
+    c->closed = true;
+    struct tdl_queue finished;
+    tdl_queue_init(&finished);
+    unbind_loop(c);
+    PyThreadState *save = PyEval_SaveThread();
+    (void)tdl_fio_close(&c->fio, &finished);
+    PyEval_RestoreThread(save);
+    FileOp *op;
+    while ((op = give_back(&finished)) != NULL) {
+        /* On a closed loop nobody waits any more. */
+        if (c->loop != NULL && op->owner == NULL && tdl__files_op_wake(op, false) < 0) {
+            PyErr_Clear();
+        }
+        Py_DECREF(op);
+    }
+}
+
+static PyObject *context_close(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    FileContext *c = TDL_FILE_CONTEXT(self);
+    Py_INCREF(self);
+    close_context(c);
+    Py_DECREF(self);
+    Py_RETURN_NONE;
+}
+
+/* ---------- raw use: no loop, the caller flushes and reaps ---------- */
+
+static PyObject *context_submit(PyObject *self, PyObject *op)
+{
+    FileContext *c = TDL_FILE_CONTEXT(self);
+    if (!Py_IS_TYPE(op, c->state->op_type) || TDL_FILE_OP(op)->context != c || TDL_FILE_OP(op)->phase != FILES_NEW) {
+        PyErr_SetString(PyExc_TypeError, "submit() takes a fresh operation of this context");
+        return NULL;
+    }
+    if (tdl__files_submit(c, TDL_FILE_OP(op)) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *context_flush(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    FileContext *c = TDL_FILE_CONTEXT(self);
+    int count = check_open(c) < 0 ? -1 : tdl_fio_flush(&c->fio);
+    if (count < 0) {
+        if (!PyErr_Occurred()) {
+            errno = -count;
+            PyErr_SetFromErrno(PyExc_OSError);
+        }
+        return NULL;
+    }
+    return PyLong_FromLong(count);
+}
+
+static PyObject *context_reap(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    FileContext *c = TDL_FILE_CONTEXT(self);
+    struct tdl_queue finished;
+    tdl_queue_init(&finished);
+    PyObject *list = PyList_New(0);
+    if (list == NULL || c->closed) {
+        return list;
+    }
+    (void)tdl_fio_reap(&c->fio, &finished);
+    FileOp *op;
+    while ((op = give_back(&finished)) != NULL) {
+        if (PyList_Append(list, (PyObject *)op) < 0) {
+            PyErr_WriteUnraisable(self);
+        }
+        Py_DECREF(op);
+    }
+    if (tdl_fio_wants_flush(&c->fio)) {
+        (void)tdl_fio_flush(&c->fio);
+    }
+    return list;
+}
+
+static PyObject *context_cancel(PyObject *self, PyObject *op)
+{
+    FileContext *c = TDL_FILE_CONTEXT(self);
+    if (!Py_IS_TYPE(op, c->state->op_type) || TDL_FILE_OP(op)->context != c) {
+        PyErr_SetString(PyExc_TypeError, "cancel() takes an operation of this context");
+        return NULL;
+    }
+    int rc = c->closed ? -ENOENT : tdl_fio_cancel(&c->fio, &TDL_FILE_OP(op)->fop);
+    return PyLong_FromLong(rc);
+}
+
+static PyObject *context_fileno(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    FileContext *c = TDL_FILE_CONTEXT(self);
+    int fd = check_open(c) < 0 ? -1 : tdl_fio_fd(&c->fio);
+    if (fd < 0) {
+        if (!PyErr_Occurred()) {
+            errno = -fd;
+            PyErr_SetFromErrno(PyExc_OSError);
+        }
+        return NULL;
+    }
+    return PyLong_FromLong(fd);
+}
+
+static PyObject *context_wait(PyObject *self, PyObject *arg)
+{
+    PyObject *number = context_fileno(self, NULL);
+    double seconds = number != NULL ? PyFloat_AsDouble(arg) : -1;
+    if (number == NULL || (seconds < 0 && PyErr_Occurred())) {
+        Py_XDECREF(number);
+        return NULL;
+    }
+    struct pollfd one = {.fd = (int)PyLong_AsLong(number), .events = POLLIN, .revents = 0};
+    Py_DECREF(number);
+    int ready = 1;
+    if (tdl_queue_is_empty(&TDL_FILE_CONTEXT(self)->fio.finished)) {
+        PyThreadState *save = PyEval_SaveThread();
+        ready = poll(&one, 1, seconds < 0 ? -1 : (int)(seconds * 1000 + 0.999));
+        PyEval_RestoreThread(save);
+        if (ready < 0 && PyErr_CheckSignals() < 0) {
+            return NULL;
+        }
+    }
+    return PyBool_FromLong(ready > 0);
+}
+
+static const char *const mode_names[] = {"adaptive", "deferred", "immediate"};
+
+static PyObject *context_caps(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    FileContext *c = TDL_FILE_CONTEXT(self);
+    if (check_open(c) < 0) {
+        return NULL;
+    }
+    int rc = tdl_fio_start(&c->fio);
+    if (rc < 0) {
+        errno = -rc;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    const struct tdl_fio_caps *caps = &c->fio.caps;
+    const struct tdl_fio_stats *stats = &c->fio.stats;
+    return Py_BuildValue("{s:s,s:s,s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:O,s:O,s:K,s:K,s:K,s:K,s:K,s:K}", "engine",
+                         tdl_fio_engine_name(caps->engine), "mode", mode_names[caps->mode], "refused",
+                         tdl_fio_engine_name(caps->refused_engine), "refused_code", caps->refused_code, "max_requests",
+                         caps->inflight_max, "ring_flags", caps->ring_flags, "sq_entries", caps->sq_entries, "cq_entries",
+                         caps->cq_entries, "kernel_ops", caps->kernel_ops, "sqpoll", caps->sqpoll ? Py_True : Py_False,
+                         "single_syscall", caps->single_syscall ? Py_True : Py_False, "submissions", stats->submissions,
+                         "submit_calls", stats->submit_calls, "other_calls", stats->other_calls, "completed",
+                         stats->completed, "inlined", stats->inlined, "polled", stats->polled);
+}
+
+/* ---------- the object ---------- */
+
+static int mode_of(const char *name)
+{
+    for (int mode = 0; mode < 3; mode++) {
+        if (strcmp(mode_names[mode], name) == 0) {
+            return mode;
+        }
+    }
+    PyErr_SetString(PyExc_ValueError, "mode must be adaptive, deferred or immediate");
+    return -1;
+}
+
+static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static const char *const names[] = {"engine", "max_requests", "mode", "sqpoll", "threads", "any_thread", "inline", NULL};
+    const char *engine = "auto", *mode = "adaptive";
+    unsigned max_requests = 128, threads = 4;
+    int sqpoll = 0, any_thread = 0, inlined = 1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|sIspIpp:FileContext", TDL_KEYWORDS(names), &engine, &max_requests,
+                                     &mode, &sqpoll, &threads, &any_thread, &inlined)) {
+        return NULL;
+    }
+    int engine_id = tdl_fio_engine_by_name(engine), mode_id = mode_of(mode);
+    if (mode_id < 0) {
+        return NULL;
+    }
+    struct tdl_fio_options options = {
+        .engine = engine_id < 0 ? TDL_FIO_ENGINES : (enum tdl_fio_engine)engine_id,
+        .mode = (enum tdl_fio_mode)mode_id,
+        .inflight_max = max_requests,
+        .threads_max = threads,
+        .sqpoll = sqpoll != 0,
+        .any_thread = any_thread != 0,
+        .no_inline = inlined == 0,
+    };
+    FileContext *c = (FileContext *)type->tp_alloc(type, 0);
+    if (c == NULL) {
+        return NULL;
+    }
+    c->reader_fd = -1;
+    tdl_node_init(&c->held);
+    c->state = tdl__files_state(type);
+    c->closed = true;
+    if (c->state == NULL || max_requests == 0 || tdl_fio_open(&c->fio, &options) != 0) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_ValueError, "options that are unknown, out of range or exclude each other");
+        }
+        Py_DECREF(c);
+        return NULL;
+    }
+    c->closed = false;
+    return (PyObject *)c;
+}
+
+static int context_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    FileContext *c = TDL_FILE_CONTEXT(self);
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(c->state);
+    Py_VISIT(c->loop);
+    Py_VISIT(c->on_step);
+    for (struct tdl_node *node = c->held.next; node != NULL && node != &c->held; node = node->next) {
+        Py_VISIT((PyObject *)TDL_CONTAINER_OF(node, FileOp, held));
+    }
+    return 0;
+}
+
+static int context_clear(PyObject *self)
+{
+    FileContext *c = TDL_FILE_CONTEXT(self);
+    close_context(c);
+    Py_CLEAR(c->loop);
+    Py_CLEAR(c->on_step);
+    return 0;
+}
+
+static void context_dealloc(PyObject *self)
+{
+    FileContext *c = TDL_FILE_CONTEXT(self);
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    if (c->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(self);
+    }
+    (void)context_clear(self);
+    Py_XDECREF(c->state);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *get_loop(PyObject *self, void *Py_UNUSED(closure))
+{
+    PyObject *loop = TDL_FILE_CONTEXT(self)->loop;
+    return Py_NewRef(loop != NULL ? loop : Py_None);
+}
+
+static PyObject *get_closed(PyObject *self, void *Py_UNUSED(closure)) { return PyBool_FromLong(TDL_FILE_CONTEXT(self)->closed); }
+
+static PyObject *get_max_requests(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromUnsignedLong(TDL_FILE_CONTEXT(self)->fio.inflight_max);
+}
+
+static PyMethodDef context_methods[] = {
+    {"_step", context_step, METH_NOARGS, PyDoc_STR("_step($self, /)\n--\n\nReap, wake and flush; the loop calls it.")},
+    {"close", context_close, METH_NOARGS,
+     PyDoc_STR("close($self, /)\n--\n\nCancel what is in flight, fail those who wait, free the engine. Idempotent.")},
+    {"submit", context_submit, METH_O, PyDoc_STR("submit($self, op, /)\n--\n\nStage a raw operation.")},
+    {"flush", context_flush, METH_NOARGS, PyDoc_STR("flush($self, /)\n--\n\nSubmit what is staged.")},
+    {"reap", context_reap, METH_NOARGS, PyDoc_STR("reap($self, /)\n--\n\nReturn the finished operations.")},
+    {"cancel", context_cancel, METH_O, PyDoc_STR("cancel($self, op, /)\n--\n\nAsk for an operation to be dropped.")},
+    {"wait", context_wait, METH_O, PyDoc_STR("wait($self, timeout, /)\n--\n\nWait in seconds for something to reap; negative is for ever.")},
+    {"fileno", context_fileno, METH_NOARGS, PyDoc_STR("fileno($self, /)\n--\n\nReturn the descriptor that shows results.")},
+    {"caps", context_caps, METH_NOARGS, PyDoc_STR("caps($self, /)\n--\n\nReturn what is really in force, and counts.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef context_getset[] = {
+    {"loop", get_loop, NULL, PyDoc_STR("The loop, once an operation had to wait."), NULL},
+    {"closed", get_closed, NULL, PyDoc_STR("Whether close() was called."), NULL},
+    {"max_requests", get_max_requests, NULL, PyDoc_STR("Operations in flight at most."), NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef context_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(FileContext, weakrefs), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot context_slots[] = {
+    {Py_tp_doc, TDL_DOC("FileContext(engine='auto', max_requests=128, mode='adaptive', sqpoll=False, threads=4, any_thread=False, inline=True)\n--\n\n"
+                        "Operations on files, awaited on the loop of the first one that waits.")},
+    {Py_tp_new, context_new},
+    {Py_tp_traverse, context_traverse},
+    {Py_tp_clear, context_clear},
+    {Py_tp_dealloc, context_dealloc},
+    {Py_tp_methods, context_methods},
+    {Py_tp_getset, context_getset},
+    {Py_tp_members, context_members},
+    {0, NULL},
+};
+
+PyType_Spec tdl__files_context_spec = {
+    .name = "treadle._treadle.FileContext",
+    .basicsize = sizeof(FileContext),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = context_slots,
+};
