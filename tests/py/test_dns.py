@@ -744,6 +744,8 @@ when = sys.argv[1]
 loop = twin.subject_loop()
 async def ask(count):
     return await asyncio.gather(*[loop.getaddrinfo("localhost", 80) for _ in range(count)])
+async def all_of(tasks):
+    return await asyncio.wait_for(asyncio.gather(ask(3), *tasks), 20)
 for _ in range(30):
     loop.run_until_complete(ask(3))
     pending = []
@@ -758,7 +760,7 @@ for _ in range(30):
     if pid == 0:
         resolver.resolver_after_fork()
         resolver.resolver_let_go()
-        loop.run_until_complete(asyncio.wait_for(asyncio.gather(ask(3), *pending), 20))
+        loop.run_until_complete(all_of(pending))
         assert loop.run_until_complete(loop.run_in_executor(None, int)) == 0
         loop.close()
         fresh = twin.subject_loop()
@@ -766,8 +768,7 @@ for _ in range(30):
         fresh.close()
         os._exit(0)
     resolver.resolver_let_go()
-    if pending:
-        loop.run_until_complete(asyncio.gather(*pending))
+    loop.run_until_complete(all_of(pending))
     assert os.waitpid(pid, 0)[1] == 0
 loop.close()
 """, when)

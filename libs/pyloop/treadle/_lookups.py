@@ -89,3 +89,7 @@ class Lookups:
         """Wait for the default executor's jobs to end; lookups are refused from now on, as its jobs are."""
         self._own_executor = _GIVEN
         await super().shutdown_default_executor(*args, **kwargs)  # type: ignore[misc]
+
+
+for _method in (Lookups.getaddrinfo, Lookups.getnameinfo, Lookups.set_default_executor, Lookups.shutdown_default_executor):
+    _method.__qualname__ = f"BaseEventLoop.{_method.__name__}"  # errors and coroutines then read as asyncio's
