@@ -1,0 +1,19 @@
+"""What of CPython's test.test_asyncio is not asked of treadle, each with its reason. This is the only list.
+
+A whole module stands here when all of it tests the insides of asyncio's own loop classes through mocks; a test, by its
+name without the package, when it looks at one private attribute. A test that passes does not belong here: the run
+says so.
+"""
+
+MODULES = {
+    "test_selector_events": "mocks of BaseSelectorEventLoop's and its transports' private attributes; no loop runs",
+    "test_unix_events": "mocks of the unix loop's private attributes; its functional parts are in test_events",
+    "test_proactor_events": "the Windows loop",
+    "test_windows_events": "the Windows loop",
+    "test_windows_utils": "the Windows loop",
+}
+
+TESTS = {
+    "test_events.EPollEventLoopTests.test_internal_fds":
+        "asserts the private counter of the self-pipe's descriptors; treadle wakes by an eventfd",
+}
