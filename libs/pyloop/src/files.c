@@ -98,7 +98,24 @@ static PyObject *sqpoll_allowed(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED
     return PyBool_FromLong(tdl_fio_sqpoll_is_allowed());
 }
 
+/* What a raw operation's callback raises goes to sys.unraisablehook, as from any other callback of C. */
+static PyObject *call_guarded(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2) {
+        PyErr_SetString(PyExc_TypeError, "_call_guarded() takes a callback and an argument");
+        return NULL;
+    }
+    PyObject *done = PyObject_CallOneArg(args[0], args[1]);
+    if (done == NULL) {
+        PyErr_WriteUnraisable(args[0]);
+    }
+    Py_XDECREF(done);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
+    {"_call_guarded", (PyCFunction)(void (*)(void))call_guarded, METH_FASTCALL,
+     PyDoc_STR("_call_guarded($module, callback, argument, /)\n--\n\nCall; report what it raises as unraisable.")},
     {"sqpoll_allowed", sqpoll_allowed, METH_NOARGS,
      PyDoc_STR("sqpoll_allowed($module, /)\n--\n\nTell whether the kernel grants a polling thread to this process.")},
     {NULL, NULL, 0, NULL},

@@ -39,6 +39,7 @@ struct files_context {
     PyObject_HEAD FilesState *state;
     PyObject *weakrefs;
     PyObject *loop;     /* set by the first operation that had to wait */
+    PyObject *make_error; /* called with errno for the exception to raise; NULL for OSError */
     PyObject *on_step;  /* this context's bound step method, while it belongs to a loop */
     struct tdl_fio fio;
     struct tdl_node held; /* the operations that the kernel or the stage holds; each is one reference */

@@ -354,12 +354,13 @@ static int mode_of(const char *name)
 
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static const char *const names[] = {"engine", "max_requests", "mode", "sqpoll", "threads", "any_thread", "inline", NULL};
+    static const char *const names[] = {"engine", "max_requests", "mode", "sqpoll", "threads", "any_thread", "inline", "error", NULL};
+    PyObject *make_error = Py_None;
     const char *engine = "auto", *mode = "adaptive";
     unsigned max_requests = 128, threads = 4;
     int sqpoll = 0, any_thread = 0, inlined = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|sIspIpp:FileContext", TDL_KEYWORDS(names), &engine, &max_requests,
-                                     &mode, &sqpoll, &threads, &any_thread, &inlined)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|sIspIppO:FileContext", TDL_KEYWORDS(names), &engine, &max_requests,
+                                     &mode, &sqpoll, &threads, &any_thread, &inlined, &make_error)) {
         return NULL;
     }
     int engine_id = tdl_fio_engine_by_name(engine), mode_id = mode_of(mode);
@@ -382,6 +383,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     c->reader_fd = -1;
     tdl_node_init(&c->held);
     c->state = tdl__files_state(type);
+    c->make_error = make_error != Py_None ? Py_NewRef(make_error) : NULL;
     c->closed = true;
     if (c->state == NULL || max_requests == 0 || tdl_fio_open(&c->fio, &options) != 0) {
         if (!PyErr_Occurred()) {
@@ -401,6 +403,7 @@ static int context_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(c->state);
     Py_VISIT(c->loop);
     Py_VISIT(c->on_step);
+    Py_VISIT(c->make_error);
     for (struct tdl_node *node = c->held.next; node != NULL && node != &c->held; node = node->next) {
         Py_VISIT((PyObject *)TDL_CONTAINER_OF(node, FileOp, held));
     }
@@ -413,6 +416,7 @@ static int context_clear(PyObject *self)
     close_context(c);
     Py_CLEAR(c->loop);
     Py_CLEAR(c->on_step);
+    Py_CLEAR(c->make_error);
     return 0;
 }
 
@@ -470,7 +474,7 @@ static PyMemberDef context_members[] = {
 };
 
 static PyType_Slot context_slots[] = {
-    {Py_tp_doc, TDL_DOC("FileContext(engine='auto', max_requests=128, mode='adaptive', sqpoll=False, threads=4, any_thread=False, inline=True)\n--\n\n"
+    {Py_tp_doc, TDL_DOC("FileContext(engine='auto', max_requests=128, mode='adaptive', sqpoll=False, threads=4, any_thread=False, inline=True, error=None)\n--\n\n"
                         "Operations on files, awaited on the loop of the first one that waits.")},
     {Py_tp_new, context_new},
     {Py_tp_traverse, context_traverse},

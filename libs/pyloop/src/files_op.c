@@ -130,6 +130,14 @@ void tdl__files_raise(FileOp *op, int64_t code)
         PyErr_SetString(PyExc_RuntimeError, "file context is closed");
         return;
     }
+    if (op->context->make_error != NULL) {
+        PyObject *error = PyObject_CallFunction(op->context->make_error, "i", (int)-code);
+        if (error != NULL) {
+            PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+            Py_DECREF(error);
+        }
+        return;
+    }
     errno = (int)-code;
     if (op->filename2 != NULL) {
         PyErr_SetFromErrnoWithFilenameObjects(PyExc_OSError, op->filename, op->filename2);

@@ -35,9 +35,15 @@ static bool offset_from(PyObject *const *args, Py_ssize_t nargs, Py_ssize_t inde
     if (index >= nargs || args[index] == Py_None) {
         return true;
     }
-    long long value = PyLong_AsLongLong(args[index]);
+    int overflow;
+    long long value = PyLong_AsLongLongAndOverflow(args[index], &overflow);
     if (value == -1 && PyErr_Occurred()) {
         return false;
+    }
+    if (overflow > 0) {
+        /* All ones is how the kernel's interfaces write "the position". */
+        *offset = PyLong_AsUnsignedLongLong(args[index]);
+        return PyErr_Occurred() == NULL;
     }
     if (value >= 0) {
         *offset = (uint64_t)value;

@@ -98,13 +98,24 @@ static void loop_close_native(TdlLoop *loop)
     loop->read_buffer = NULL;
 }
 
+char *tdl__read_buffer(TdlLoop *loop)
+{
+    if (loop->read_buffer == NULL) {
+        loop->read_buffer = PyMem_Malloc(TDL_READ_BUFFER_SIZE);
+    }
+    return loop->read_buffer;
+}
+
 PyObject *tdl__item_owner(struct tdl_item *item)
 {
     if (item->run == tdl__handle_run) {
         return (PyObject *)tdl__handle_of(item);
     }
     PyObject *owner = tdl__stream_item_owner(item);
-    return owner != NULL ? owner : tdl__acceptor_owner(item);
+    if (owner == NULL) {
+        owner = tdl__acceptor_owner(item);
+    }
+    return owner != NULL ? owner : tdl__sockwait_owner(item);
 }
 
 /* The queues own a reference for each item; the collector must see it. */
@@ -397,6 +408,7 @@ int tdl__loop_type(PyObject *module)
                    tdl__add_methods(st->loop_type, tdl__poller_methods) < 0 ||
                    tdl__add_methods(st->loop_type, tdl__transport_loop_methods) < 0 ||
                    tdl__add_methods(st->loop_type, tdl__server_loop_methods) < 0 ||
+                   tdl__add_methods(st->loop_type, tdl__sockops_loop_methods) < 0 ||
                    tdl__add_methods(st->loop_type, tdl__dns_methods) < 0
                ? -1
                : 0;

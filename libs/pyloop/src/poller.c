@@ -116,7 +116,7 @@ void tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObj
     side->item = item;
     side->owner = Py_NewRef(owner);
     w->want |= (uint8_t)event;
-    if (w->want != w->armed) {
+    if ((w->want & ~w->armed) != 0) {
         mark_dirty(w);
     }
     Py_XDECREF(old);
@@ -138,6 +138,36 @@ bool tdl__watch_unset(struct tdl_watch *w, int event)
     mark_dirty(w);
     Py_DECREF(old);
     return true;
+}
+
+/* Nobody waits for this event now, but somebody soon will: the kernel stays armed until an event comes for nobody. */
+void tdl__watch_rest(struct tdl_watch *w, int event)
+{
+    struct tdl_watch_side *side = side_of(w, event);
+    PyObject *old = side->owner;
+    side->item = NULL;
+    side->owner = NULL;
+    w->want &= (uint8_t)~event;
+    Py_XDECREF(old);
+}
+
+struct tdl_watch *tdl__watch_of_socket(TdlLoop *loop, int fd, PyObject *sock)
+{
+    struct tdl_watch *w = tdl__watch_get(loop, fd);
+    if (w != NULL && (w->want != 0 || (w->sock_ref != NULL && tdl__weakref_is(w->sock_ref, sock)))) {
+        return w;
+    }
+    PyObject *ref = PyWeakref_NewRef(sock, NULL);
+    if (ref == NULL) {
+        return NULL;
+    }
+    w = tdl__watch_fresh(loop, fd);
+    if (w == NULL) {
+        Py_DECREF(ref);
+        return NULL;
+    }
+    w->sock_ref = ref;
+    return w;
 }
 
 void tdl__watch_release(struct tdl_watch *w)
@@ -163,6 +193,7 @@ void tdl__watch_release(struct tdl_watch *w)
         uv_poll_stop(&w->poll);
         w->armed = 0;
     }
+    Py_CLEAR(w->sock_ref);
     Py_XDECREF(reader);
     Py_XDECREF(writer);
 }

@@ -6,6 +6,7 @@
 #include <Python.h>
 #include <structmember.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A list of keyword names for PyArg_ParseTupleAndKeywords, which takes no const before 3.13. */
@@ -13,6 +14,19 @@
 
 /* A text for a type slot, which takes a pointer that is not const. */
 #define TDL_DOC(text) ((void *)(uintptr_t)(text))
+
+/* Whether a weak reference still leads to this very object. */
+static inline bool tdl__weakref_is(PyObject *ref, PyObject *object)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject *found = NULL;
+    (void)PyWeakref_GetRef(ref, &found);
+    Py_XDECREF(found);
+    return found == object;
+#else
+    return PyWeakref_GetObject(ref) == object;
+#endif
+}
 
 #if PY_VERSION_HEX < 0x030C0000
 /* The exception as one object, as 3.12 and later give it. */

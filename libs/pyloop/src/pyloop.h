@@ -167,7 +167,10 @@ struct tdl_watch {
     struct tdl_watch *next_dirty;
     struct tdl_watch *next_fired;
     struct tdl_watch_side reader, writer;
-    PyObject *transport; /* borrowed: the transport that owns this descriptor, while nobody else may watch it */
+    PyObject
+        *sock_ref; /* weak: the socket object of sock_recv and the like, by which a reused number is told */
+    PyObject
+        *transport; /* borrowed: the transport that owns this descriptor, while nobody else may watch it */
     struct tdl_watch **holder; /* that transport's pointer to this watch, cleared on release */
 };
 
@@ -290,6 +293,9 @@ int tdl__poller_traverse(TdlLoop *loop, visitproc visit, void *arg);
 int tdl__fd_of(PyObject *fileobj);
 int tdl__fd_of_open(PyObject *fileobj);
 struct tdl_watch *tdl__watch_fresh(TdlLoop *loop, int fd);
+struct tdl_watch *tdl__watch_of_socket(TdlLoop *loop, int fd, PyObject *sock);
+void tdl__watch_rest(struct tdl_watch *w, int event);
+char *tdl__read_buffer(TdlLoop *loop);
 
 /* loop.c */
 int tdl__loop_type(PyObject *module);
@@ -305,6 +311,14 @@ PyObject *tdl__stream_item_owner(struct tdl_item *item);
 PyObject *tdl__acceptor_owner(struct tdl_item *item);
 extern PyMethodDef tdl__transport_loop_methods[];
 extern PyMethodDef tdl__server_loop_methods[];
+
+/* sockops.c */
+int tdl__sockwait_type(PyObject *module);
+PyObject *tdl__sockwait_owner(struct tdl_item *item);
+extern PyMethodDef tdl__sockops_loop_methods[];
+
+/* The loop's shared read buffer, asyncio's max_size. */
+enum { TDL_READ_BUFFER_SIZE = 256 * 1024 };
 
 #define TDL_LOOP(op) ((TdlLoop *)(op))
 #define TDL_HANDLE(op) ((TdlHandle *)(op))

@@ -81,6 +81,7 @@ int tdl__state_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->timer_handle_type);
     Py_VISIT(st->stream_type);
     Py_VISIT(st->acceptor_type);
+    Py_VISIT(st->sockwait_type);
     Py_VISIT(st->asyncio_handle);
     Py_VISIT(st->asyncio_timer_handle);
     Py_VISIT(st->asyncio_transport);
@@ -101,6 +102,7 @@ int tdl__state_clear(PyObject *module)
     Py_CLEAR(st->timer_handle_type);
     Py_CLEAR(st->stream_type);
     Py_CLEAR(st->acceptor_type);
+    Py_CLEAR(st->sockwait_type);
     Py_CLEAR(st->asyncio_handle);
     Py_CLEAR(st->asyncio_timer_handle);
     Py_CLEAR(st->asyncio_transport);

@@ -78,15 +78,12 @@ static ssize_t recv_into(TdlStream *t, void *buffer, size_t len)
  */
 static PyObject *read_shared(TdlStream *t, ssize_t *n)
 {
-    TdlLoop *loop = t->loop;
-    if (loop->read_buffer == NULL) {
-        loop->read_buffer = PyMem_Malloc(TDL_READ_MAX);
-        if (loop->read_buffer == NULL) {
-            return PyErr_NoMemory();
-        }
+    char *buffer = tdl__read_buffer(t->loop);
+    if (buffer == NULL) {
+        return PyErr_NoMemory();
     }
-    *n = recv_into(t, loop->read_buffer, TDL_READ_MAX);
-    return *n > 0 ? PyBytes_FromStringAndSize(loop->read_buffer, *n) : NULL;
+    *n = recv_into(t, buffer, TDL_READ_BUFFER_SIZE);
+    return *n > 0 ? PyBytes_FromStringAndSize(buffer, *n) : NULL;
 }
 
 static PyObject *read_direct(TdlStream *t, ssize_t *n)

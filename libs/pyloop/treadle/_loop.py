@@ -241,6 +241,17 @@ class Loop(_treadle.LoopBase, Lookups, _UnixLoop):
         for sig in list(self._signal_handlers):
             self.remove_signal_handler(sig)
 
+    # Socket operations that C does not answer: other socket types, debug mode, wrong arguments
+
+    def _sock_recv_slow(self, sock: Any, n: int) -> Any:
+        return _UnixLoop.sock_recv(self, sock, n)
+
+    def _sock_recv_into_slow(self, sock: Any, buf: Any) -> Any:
+        return _UnixLoop.sock_recv_into(self, sock, buf)
+
+    def _sock_sendall_slow(self, sock: Any, data: Any) -> Any:
+        return _UnixLoop.sock_sendall(self, sock, data)
+
     # Transports
 
     def _make_socket_transport(
