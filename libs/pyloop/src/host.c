@@ -57,8 +57,11 @@ static bool others_alive(void)
     return PyInterpreterState_Head() != interp || PyInterpreterState_Next(interp) != NULL;
 }
 
-static void on_timer(uv_timer_t *Py_UNUSED(timer))
+/* libuv 1.44 runs timers before it polls: one that came due between its start and uv_run would leave the poll
+ * without a limit. A stopped loop does not block, and uv_run clears the stop. */
+static void on_timer(uv_timer_t *timer)
 {
+    uv_stop(timer->loop);
 }
 
 /* Bound libuv's wait; its clock has milliseconds, so round up and let the scheduler look again. */
