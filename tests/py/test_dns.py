@@ -32,6 +32,9 @@ class Index:
     def __index__(self):
         return int(socket.SOCK_STREAM)
 
+    def __repr__(self):
+        return "Index()"  # part of the names of tests, which must be the same in every process
+
 
 # (host, port, keywords, who answers): "inline" at once, "native" by a thread of the pool, "python" by asyncio's executor
 SHAPES = [

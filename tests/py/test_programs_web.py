@@ -5,6 +5,7 @@ import http.client
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -51,6 +52,11 @@ class Server:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"did not stop: {''.join(self.output)}") from None
         return self.process.returncode, "".join(self.output) + out
+
+
+def listens(port):
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
 def get(port, path, method="GET", body=None, connection=None):
@@ -156,7 +162,9 @@ def test_granian_serves_through_its_registry(tmp_path):
             Granian("asgi:app", address="127.0.0.1", port={port}, interface="asgi", loop="treadle").serve()
         """))
     with Server([sys.executable, str(script)], "Started worker-1") as server:
-        # The worker listens from before it is announced; its runtime starts after.
+        # The worker says that it started before it listens, and nothing after.
+        while server.process.poll() is None and not listens(port):
+            pass
         check_service(port)
         code, output = server.stop()
         assert code == 0 and "Traceback" not in output and "panic" not in output, output
