@@ -1,8 +1,11 @@
-"""A comparison as text for a terminal, and as a markdown table."""
+"""A comparison as text for a terminal, and as a markdown table; the terminal's has signs for verdicts."""
 
 from __future__ import annotations
 
 from comparison import Comparison, Row
+
+_WORDS = {"ahead": "ahead", "behind": "behind", "overlap": "overlap"}
+_SIGNS = {"ahead": "+", "behind": "-", "overlap": "="}
 
 
 def figure(value: float) -> str:
@@ -14,7 +17,7 @@ def figure(value: float) -> str:
     return f"{value:.{2 if abs(value) >= 1 else 3 if abs(value) >= 0.1 else 4}f}"
 
 
-def cell_text(row: Row, arm: str, subject: str | None) -> str:
+def cell_text(row: Row, arm: str, words: dict[str, str]) -> str:
     """`median [low..high]`, then how the subject stands against this arm, then failures."""
     cell = row.cells.get(arm)
     if cell is None:
@@ -23,7 +26,7 @@ def cell_text(row: Row, arm: str, subject: str | None) -> str:
         return "n/a" if arm in row.unsupported else "-"
     text = f"{figure(cell.median)} [{figure(cell.low)}..{figure(cell.high)}]"
     if arm in row.deltas:
-        text += f" {row.deltas[arm][1]}"
+        text += f" {words[row.deltas[arm][1]]}"
     if cell.failed:
         text += f" ({cell.failed} failed)"
     return text
@@ -40,15 +43,13 @@ def target_text(row: Row) -> str:
     return "; ".join(parts)
 
 
-def _cells(comparison: Comparison, row: Row) -> list[str]:
-    subject = comparison.subject
+def _cells(comparison: Comparison, row: Row, words: dict[str, str]) -> list[str]:
     ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-    return [f"{row.title} ({row.unit})", *(cell_text(row, arm, subject) for arm in comparison.arms),
-            ratio, target_text(row)]
+    return [row.title, row.unit, *(cell_text(row, arm, words) for arm in comparison.arms), ratio, target_text(row)]
 
 
 def _head(comparison: Comparison) -> list[str]:
-    return ["row (unit)", *comparison.arms, "to best peer", "target"]
+    return ["row", "unit", *comparison.arms, "to best peer", "target"]
 
 
 def notes(comparison: Comparison) -> list[str]:
@@ -57,8 +58,8 @@ def notes(comparison: Comparison) -> list[str]:
     if comparison.subject is not None:
         checked = [t for row in comparison.rows for t in row.targets if t.met is not None]
         met = sum(1 for t in checked if t.met)
-        found.append(f"{comparison.subject} meets {met} of {len(checked)} targets; ahead, behind and overlap say how "
-                     f"{comparison.subject} stands against that arm, by whether the ranges meet.")
+        found.append(f"{comparison.subject} meets {met} of {len(checked)} targets. It is ahead (+) of an arm or behind (-) "
+                     "it when the ranges over rounds do not meet, else they overlap (=).")
     controls = [(row, row.deltas[arm][0]) for row in comparison.rows for arm in row.deltas
                 if comparison.subject is not None and arm.startswith(f"{comparison.subject}#")]
     if controls:
@@ -77,7 +78,7 @@ def notes(comparison: Comparison) -> list[str]:
 
 def text(comparison: Comparison) -> str:
     """Aligned columns."""
-    lines = [_head(comparison), *(_cells(comparison, row) for row in comparison.rows)]
+    lines = [_head(comparison), *(_cells(comparison, row, _SIGNS) for row in comparison.rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     printed = ["  ".join(word.ljust(width) for word, width in zip(line, widths)).rstrip() for line in lines]
     printed.insert(1, "  ".join("-" * width for width in widths))
@@ -89,8 +90,8 @@ def markdown(comparison: Comparison) -> str:
     head = _head(comparison)
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for row in comparison.rows:
-        words = _cells(comparison, row)
-        for i, arm in enumerate(comparison.arms, 1):
+        words = _cells(comparison, row, _WORDS)
+        for i, arm in enumerate(comparison.arms, 2):
             if arm in row.best:
                 words[i] = f"**{words[i]}**"
         lines.append("| " + " | ".join(word.replace("|", "\\|") for word in words) + " |")
