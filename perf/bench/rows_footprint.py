@@ -69,7 +69,7 @@ def timer_bytes(options: Options):
 @row("startup", "import, new loop, close", unit="ms wall")
 def startup(options: Options):
     source = f"import asyncio, {options.loop}; {options.loop}.new_event_loop().close()"
-    repeats = 1 if options.smoke else 5
+    repeats = 1 if options.smoke else 3
     for _ in range(options.warmup + options.samples):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         wall = time.perf_counter_ns()
