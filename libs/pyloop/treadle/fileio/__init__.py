@@ -16,6 +16,9 @@ from typing import Any as _Any
 
 from treadle._treadle import FileContext, FileOp, __version__
 
+from ._binary import BinaryFile
+from ._open import context, copy, open, read_bytes, read_text, write_bytes, write_text
+from ._text import TextFile
 from . import python_aio, python_aio_asyncio, thread_aio, thread_aio_asyncio
 from .abstract import AbstractContext, AbstractOperation
 
@@ -73,20 +76,29 @@ __all__ = [
     "AbstractContext",
     "AbstractOperation",
     "AsyncioContext",
+    "BinaryFile",
     "Context",
     "FileContext",
     "FileOp",
     "Operation",
+    "TextFile",
     "__author__",
     "__version__",
+    "context",
+    "copy",
     "linux_aio",
     "linux_aio_asyncio",
     "linux_uring",
     "linux_uring_asyncio",
+    "open",
     "python_aio",
     "python_aio_asyncio",
+    "read_bytes",
+    "read_text",
     "thread_aio",
     "thread_aio_asyncio",
     "variants",
     "variants_asyncio",
+    "write_bytes",
+    "write_text",
 ]

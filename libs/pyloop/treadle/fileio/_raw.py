@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import enum
 import operator
+import os
+import select
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -34,7 +38,7 @@ class RawOperation(AbstractOperation):
     def __init__(self, kind: str, fd: int, nbytes: int, payload: bytes | None, offset: int, priority: int) -> None:
         self._kind = kind
         self._fd = operator.index(fd)
-        self._nbytes = operator.index(nbytes)
+        self._nbytes = self._asked = operator.index(nbytes)
         self._offset = operator.index(offset)
         self._payload = payload
         self._callback: Callable[[int], Any] | None = None
@@ -170,6 +174,10 @@ class PolledContext(AbstractContext):
         self._finished: collections.deque[FileOp] = collections.deque()
         self._in_flight = 0
         self._signals = 0
+        self._waiters = 0
+        self._delivered = 0
+        self._news = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        weakref.finalize(self, os.close, self._news)
         self.fileno = files.fileno()
 
     @property
@@ -182,15 +190,15 @@ class PolledContext(AbstractContext):
             if not isinstance(operation, self._operation_class):
                 raise TypeError(f"{self._operation_class.__name__} expected, not {type(operation).__name__}")
 
-    def _stage(self, operation: RawOperation) -> bool:
-        """Give one operation to the C library; False for one that was submitted before."""
+    def _stage(self, operation: RawOperation, owner: AbstractContext) -> bool:
+        """Give one operation to the C library; False for one that was submitted before. It keeps owner alive until it is done."""
         if operation._state is not _State.NEW:
             return False
         op = operation._prepare(self._files)
         op.owner = operation
         self._files.submit(op)
         operation._op = op
-        operation._begin(self)
+        operation._begin(owner)
         self._in_flight += 1
         return True
 
@@ -209,24 +217,48 @@ class PolledContext(AbstractContext):
                 self._in_flight -= 1
             operation = op.owner
             op.owner = None
+            owner = operation._owner
             operation._finish(op.code, op.take_bytes() if operation._kind == "read" and op.code >= 0 else None)
             del op
             operation._call_back()
+            del owner
             count += 1
+        if count and self._waiters:
+            os.eventfd_write(self._news, 1)
+        with self._lock:
+            self._delivered += count
         return count
+
+    def _wait(self, seconds: float) -> None:
+        """Until there is something to collect, or another thread delivered something."""
+        poller = select.poll()
+        poller.register(self.fileno, select.POLLIN)
+        poller.register(self._news, select.POLLIN)
+        self._waiters += 1
+        try:
+            poller.poll(None if seconds < 0 else seconds * 1000)
+        finally:
+            self._waiters -= 1
+            if not self._waiters:
+                try:
+                    os.eventfd_read(self._news)
+                except BlockingIOError:
+                    pass
 
     def process_events(self, max_requests: int = 512, min_requests: int = 0, timeout: float = 0) -> int:
         """Deliver completions, waiting for min_requests of them for up to timeout seconds; return how many."""
         if min_requests > max_requests:
             raise ValueError("min_requests is more than max_requests")
         deadline = None if timeout < 0 else time.monotonic() + timeout
+        before = self._delivered
         self._collect()
         count = self._deliver(max_requests)
-        while count < min_requests:
+        # What another thread delivers meanwhile counts as arrived.
+        while self._delivered - before < min_requests:
             left = -1.0 if deadline is None else deadline - time.monotonic()
             if deadline is not None and left <= 0:
                 break
-            self._files.wait(left)
+            self._wait(left)
             self._collect()
             count += self._deliver(max_requests - count)
         return count
@@ -245,8 +277,8 @@ class PolledContext(AbstractContext):
         self._check_types(aio_operations)
         for operation in aio_operations:
             op = operation._op  # type: ignore[attr-defined]
-            if op is not None and operation._owner is self:  # type: ignore[attr-defined]
-                with self._lock:
+            if op is not None:
+                with self._lock, contextlib.suppress(TypeError):  # of another context: not ours to drop
                     self._files.cancel(op)
             self._signals += 1
         return 0

@@ -99,6 +99,9 @@ class FilesContext(AsyncioContextBase):
                  deferred: bool = False, **kwargs: Any) -> None:
         super().__init__(max_requests, loop, deferred, **kwargs)
         files: FileContext = self.context._files
+        if asyncio._get_running_loop() is self.loop:
+            # In the thread of its loop the engine can start now, before a descriptor that the caller closes is free again.
+            files.caps()
         # Bound once: an instance attribute is found without a method object per call.
         self._read = files.read
         self._write = files.write

@@ -39,7 +39,7 @@ class Context(_raw.PolledContext):
         """Submit operations; those over max_requests wait for room."""
         self._check_types(aio_operations)
         with self._lock:
-            count = sum(self._stage(operation) for operation in aio_operations)  # type: ignore[arg-type]
+            count = sum(self._stage(operation, self) for operation in aio_operations)  # type: ignore[arg-type]
             self._files.flush()
         return count
 
@@ -48,3 +48,10 @@ class Context(_raw.PolledContext):
         if max_requests > _EVENTS_MAX:
             raise OverflowError("max_requests is too large")
         return super().process_events(max_requests, min_requests, timeout)
+
+    def cancel(self, *aio_operations: AbstractOperation) -> int:
+        """Ask for operations to be dropped; ValueError for one that is not in flight here."""
+        for operation in aio_operations:
+            if isinstance(operation, Operation) and operation.context is not self:
+                raise ValueError("operation is not in flight in this context")
+        return super().cancel(*aio_operations)

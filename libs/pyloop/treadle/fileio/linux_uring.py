@@ -22,6 +22,13 @@ SQPOLL_ALLOWED: bool = sqpoll_allowed()
 class Operation(_raw.RawOperation):
     """An operation of an io_uring context."""
 
+    @property
+    def payload(self) -> bytes | memoryview | None:
+        """The bytes to write; of a read the whole buffer, with zeros behind what was read."""
+        data = super().payload
+        if self._kind != "read" or data is None:
+            return data
+        return bytes(data).ljust(self._asked, b"\0")
 
 
 class Context(_raw.PolledContext):
@@ -36,28 +43,22 @@ class Context(_raw.PolledContext):
                             any_thread=True, inline=False)
         caps = files.caps()
         self.sqpoll = int(caps["sqpoll"])
-        # As many as the entries of a ring for them, with one to spare.
-        self._room = 1 << max_requests.bit_length()
-        self._staged = 0
         super().__init__(files, max_requests)
 
     def submit(self, *aio_operations: AbstractOperation) -> int:
-        """Stage operations without a system call; OverflowError when there is no room before the next flush."""
+        """Stage operations without a system call; OverflowError over max_requests in flight."""
         self._check_types(aio_operations)
         count = 0
         with self._lock:
             for operation in aio_operations:
-                if self._staged >= self._room:
-                    raise OverflowError("submission queue is full; flush first")
-                if self._stage(operation):  # type: ignore[arg-type]
-                    self._staged += 1
-                    count += 1
+                if operation._state is _raw._State.NEW and self._in_flight >= self._max_requests:  # type: ignore[attr-defined]
+                    raise OverflowError("max_requests operations are in flight")
+                count += self._stage(operation, self)  # type: ignore[arg-type]
         return count
 
     def flush(self) -> int:
         """Submit what is staged, deliver what is complete; return how many completions."""
         with self._lock:
-            self._staged = 0
             self._files.flush()
         self._collect()
         return self._deliver(1 << 30)

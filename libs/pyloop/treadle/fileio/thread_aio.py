@@ -87,7 +87,8 @@ class Context(AbstractContext):
             raise ValueError("max_requests must be 1 to 65534")
         self._core = _Core(max_requests, pool_size)
         self._pool_size = pool_size
-        self._finalizer = weakref.finalize(self, self._core.finish)
+        # At exit nobody waits for a call that may never return.
+        weakref.finalize(self, self._core.finish).atexit = False
 
     @property
     def max_requests(self) -> int:
@@ -111,7 +112,7 @@ class Context(AbstractContext):
             for operation in aio_operations:
                 if operation._state is _raw._State.NEW and core._in_flight >= core.max_requests:  # type: ignore[attr-defined]
                     raise RuntimeError("queue is full")
-                count += core._stage(operation)  # type: ignore[arg-type]
+                count += core._stage(operation, self)  # type: ignore[arg-type]
         return count
 
     def cancel(self, *aio_operations: AbstractOperation) -> int:
