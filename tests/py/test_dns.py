@@ -547,8 +547,9 @@ def held(resolver, tmp_path):
 
     def run(code, *args):
         log = tmp_path / "log"
+        preload = ":".join(filter(None, [os.environ.get("LD_PRELOAD"), str(resolver)]))  # a sanitizer comes first
         done = run_python(*args, code=HELD + code, check=True, timeout=50,
-                          env={"LD_PRELOAD": str(resolver), "TDL_RESOLVER_LOG": str(log)})
+                          env={"LD_PRELOAD": preload, "TDL_RESOLVER_LOG": str(log)})
         return done.stdout, log.read_text().splitlines() if log.exists() else []
 
     return run
@@ -675,6 +676,33 @@ with asyncio.Runner(loop_factory=twin.subject_loop) as runner:
 print("closed")
 """)
     assert out == "asked\nclosed\n"
+
+
+@treadle_only
+def test_run_returns_when_its_stuck_lookup_was_canceled(held):
+    out, log = held("""
+async def main():
+    loop = asyncio.get_running_loop()
+    for ask in (lambda: loop.getaddrinfo("localhost", 80), lambda: loop.getnameinfo(("127.0.0.1", 80))):
+        try:
+            await asyncio.wait_for(ask(), 0.05)
+        except (TimeoutError, asyncio.TimeoutError):
+            print("too late")
+    await loop.getaddrinfo("localhost", 80)
+async def cancel():
+    task = asyncio.create_task(main())
+    await until(lambda: resolver.resolver_inside() == 3)
+    task.cancel()
+    await task
+resolver.resolver_hold()
+with asyncio.Runner(loop_factory=twin.subject_loop) as runner:
+    try:
+        runner.run(cancel())
+    except asyncio.CancelledError:
+        print("canceled")
+""")
+    assert out == "too late\ntoo late\ncanceled\n"
+    assert len(log) == 3
 
 
 @treadle_only
