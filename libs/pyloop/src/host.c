@@ -88,10 +88,10 @@ static void park(TdlLoop *loop, uint64_t timeout_ns)
     loop->in_uv = true;
     PyThreadState *save = PyEval_SaveThread();
     uv_run(&loop->uv->uv, posted ? UV_RUN_NOWAIT : UV_RUN_ONCE);
+    (void)tdl_wake_park_end(&loop->wake); /* before the GIL, which the notifier may still hold */
     PyEval_RestoreThread(save);
     loop->parked = false;
     loop->in_uv = false;
-    (void)tdl_wake_park_end(&loop->wake);
     if (loop->uv->timer_active) {
         uv_timer_stop(&loop->uv->timer);
         loop->uv->timer_active = false;
@@ -111,28 +111,41 @@ static void poll_now(TdlLoop *loop)
     }
 }
 
+/* Whether this turn need not ask the kernel: the ring tells that nothing happened, or the turn before this one slept
+ * in the kernel and saw no descriptor ready. A socket that becomes readable meanwhile is one turn late at most. */
+static bool may_skip(TdlLoop *loop)
+{
+    if (loop->uv_busy || loop->uv_dirty) {
+        return false;
+    }
+    if (loop->slept) {
+        loop->slept = false;
+        return true;
+    }
+    return tdl__gate_quiet(&loop->gate, uv_backend_fd(&loop->uv->uv));
+}
+
 static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_queue *io)
 {
     TdlLoop *loop = loop_of(host);
     loop->turns++;
-    if (timeout_ns == 0) {
-        if (!loop->uv_busy && !loop->uv_dirty && tdl__gate_quiet(&loop->gate, uv_backend_fd(&loop->uv->uv))) {
-            loop->skips++;
-            if (others_alive()) {
-                PyEval_RestoreThread(PyEval_SaveThread());
-            }
-            return;
+    if (timeout_ns == 0 && may_skip(loop)) {
+        loop->skips++;
+        if (others_alive()) {
+            PyEval_RestoreThread(PyEval_SaveThread());
         }
-        loop->uv_dirty = false;
+        return;
+    }
+    loop->uv_dirty = false;
+    if (timeout_ns == 0) {
         poll_now(loop);
     } else {
-        loop->uv_dirty = false;
         park(loop, timeout_ns);
     }
+    loop->slept = timeout_ns != 0;
     loop->polls++;
-    loop->uv_busy = loop->fired != NULL || loop->wake_seen || loop->signal_seen;
+    loop->uv_busy = loop->fired != NULL;
     tdl__gate_polled(&loop->gate, loop->uv_busy);
-    loop->wake_seen = false;
     tdl__poller_dispatch(loop, io);
 }
 

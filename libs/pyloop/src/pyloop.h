@@ -85,6 +85,7 @@ struct tdl_module_state {
     PyTypeObject *stream_type;
     PyTypeObject *acceptor_type;
     PyTypeObject *sockwait_type;
+    PyTypeObject *udp_type;
     PyObject *asyncio_handle;
     PyObject *asyncio_timer_handle;
     PyObject *asyncio_transport;
@@ -211,8 +212,8 @@ struct tdl_loop {
     uint32_t fork_seen;
     int signal_rfd, signal_wfd;
     bool uv_busy;     /* poll: the last uv_run handled something, so poll again */
+    bool slept;      /* the last turn slept in libuv */
     bool uv_dirty;    /* libuv has interest changes or closing handles of ours to work on */
-    bool wake_seen;   /* poll: the wake's descriptor was readable */
     bool signal_seen; /* poll: the signal descriptor was readable */
     bool parked;      /* the loop's thread sleeps in libuv, or is about to */
     bool in_uv;       /* the loop's thread runs libuv without the GIL: nobody else may call libuv */
@@ -311,6 +312,11 @@ PyObject *tdl__stream_item_owner(struct tdl_item *item);
 PyObject *tdl__acceptor_owner(struct tdl_item *item);
 extern PyMethodDef tdl__transport_loop_methods[];
 extern PyMethodDef tdl__server_loop_methods[];
+
+/* udp.c: datagram transports */
+int tdl__udp_type(PyObject *module);
+PyObject *tdl__udp_item_owner(struct tdl_item *item);
+extern PyMethodDef tdl__udp_loop_methods[];
 
 /* sockops.c */
 int tdl__sockwait_type(PyObject *module);

@@ -35,9 +35,9 @@ void tdl__raise_uv(int code)
     PyErr_SetFromErrno(PyExc_OSError);
 }
 
-static void on_wake(uv_poll_t *poll, int Py_UNUSED(status), int Py_UNUSED(events))
+/* Nothing to do: the loop's thread is awake, and park_end takes the count back. */
+static void on_wake(uv_poll_t *Py_UNUSED(poll), int Py_UNUSED(status), int Py_UNUSED(events))
 {
-    ((TdlLoop *)poll->data)->wake_seen = true;
 }
 
 static void on_signal(uv_poll_t *poll, int Py_UNUSED(status), int Py_UNUSED(events))
