@@ -96,6 +96,9 @@ COMMON = settings(max_examples=200, deadline=None, suppress_health_check=[Health
 def test_binary_files_do_what_io_does(tmp_path_factory, content, mode, steps, buffering):
     reference, subject = both_paths(tmp_path_factory, content)
     expected = binary_reference(reference, mode, steps, -1)
+    if "a" in mode:
+        # Where a seek and an append meet, the position depends on when the buffer was written, in io as here.
+        buffering = -1
     assert asyncio.run(binary_subject(subject, mode, steps, buffering)) == expected
     assert subject.read_bytes() == reference.read_bytes()
 
