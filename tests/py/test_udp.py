@@ -2,6 +2,7 @@
 import asyncio
 import os
 import socket
+import sys
 
 import pytest
 
@@ -74,7 +75,9 @@ async def test_local_and_remote_endpoints_talk(t):
     a.sendto(b"answer", pa.peers[0])
     while ("datagram", 6, b"answer") not in t.channels["b"]:
         await t.turns(1)
-    t.log(isinstance(a, asyncio.DatagramTransport), type(a.get_extra_info("socket")).__name__)
+    # asyncio of Python 3.11 forgot the base class.
+    t.log(isinstance(a, asyncio.DatagramTransport) or sys.version_info < (3, 12), isinstance(a, asyncio.Transport),
+          type(a.get_extra_info("socket")).__name__)
     for x in (a, b):
         x.close()
         t.log(x.is_closing())

@@ -115,6 +115,9 @@ PyObject *tdl__item_owner(struct tdl_item *item)
     if (owner == NULL) {
         owner = tdl__acceptor_owner(item);
     }
+    if (owner == NULL) {
+        owner = tdl__udp_item_owner(item);
+    }
     return owner != NULL ? owner : tdl__sockwait_owner(item);
 }
 
@@ -409,6 +412,7 @@ int tdl__loop_type(PyObject *module)
                    tdl__add_methods(st->loop_type, tdl__transport_loop_methods) < 0 ||
                    tdl__add_methods(st->loop_type, tdl__server_loop_methods) < 0 ||
                    tdl__add_methods(st->loop_type, tdl__sockops_loop_methods) < 0 ||
+                   tdl__add_methods(st->loop_type, tdl__udp_loop_methods) < 0 ||
                    tdl__add_methods(st->loop_type, tdl__dns_methods) < 0
                ? -1
                : 0;

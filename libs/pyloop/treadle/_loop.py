@@ -254,11 +254,54 @@ class Loop(_treadle.LoopBase, Lookups, _UnixLoop):
 
     # Transports
 
+    async def create_connection(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **kwargs: Any
+    ) -> Any:
+        """Connect to host and port; return (transport, protocol). Arguments and errors are asyncio's."""
+        connect = None
+        if not kwargs and type(host) is str and type(port) is int and type(self) is Loop and not self._debug:
+            connect = self._connect_numeric(host, port)
+        if connect is None:
+            return await _UnixLoop.create_connection(self, protocol_factory, host, port, **kwargs)
+        fd = await connect
+        try:
+            protocol = protocol_factory()
+        except BaseException:
+            os.close(fd)
+            raise
+        waiter = self.create_future()
+        transport = self._make_stream_fd(fd, protocol, waiter)
+        try:
+            await waiter
+        except BaseException:
+            transport.close()
+            raise
+        return transport, protocol
+
+    create_connection.__wrapped__ = _UnixLoop.create_connection  # type: ignore[attr-defined]
+
     def _make_socket_transport(
         self, sock: Any, protocol: Any, waiter: Any = None, *, extra: Any = None, server: Any = None
     ) -> Any:
         self._ensure_fd_no_transport(sock)
         return self._make_stream(sock, protocol, waiter, extra, server)
+
+    def _make_datagram_transport(
+        self, sock: Any, protocol: Any, address: Any = None, waiter: Any = None, extra: Any = None
+    ) -> Any:
+        self._ensure_fd_no_transport(sock)
+        info = dict(extra or {})
+        info["socket"] = trsock.TransportSocket(sock)
+        try:
+            info["sockname"] = sock.getsockname()
+        except OSError:
+            info["sockname"] = None
+        if "peername" not in info:
+            try:
+                info["peername"] = sock.getpeername()
+            except OSError:
+                info["peername"] = None
+        return self._make_datagram(sock, protocol, address, waiter, info)
 
     def _make_ssl_transport(
         self,
