@@ -27,10 +27,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--format", choices=["text", "markdown"], default="text", help="form on standard output")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write a markdown table there")
     parser.add_argument("--png", type=Path, metavar="FILE", help="also draw a picture there")
+    parser.add_argument("--paired", action="store_true", help="also print ratios round by round, with 95%% intervals")
     args = parser.parse_args(argv)
     targets = json.loads(args.targets.read_text()) if args.targets.exists() else None
     found = comparison.compare(comparison.load(args.files), targets, args.subject)
     print(getattr(compare_print, args.format)(found), end="")
+    if args.paired:
+        import paired
+
+        print("", *paired.table(comparison.load(args.files), found.subject), sep="\n")
     if args.markdown:
         args.markdown.parent.mkdir(parents=True, exist_ok=True)
         args.markdown.write_text(compare_print.markdown(found))

@@ -39,6 +39,11 @@ async def _numeric_host(loop) -> None:
     await loop.getaddrinfo("127.0.0.1", 80, flags=socket.AI_NUMERICHOST)
 
 
+async def _numeric_native(loop) -> None:
+    # What this flag means depends on the machine's interfaces, so libc has to be asked.
+    await loop.getaddrinfo("127.0.0.1", 80, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+
+
 def _run(loop, ask, n: int, at_once: int = 1) -> None:
     async def one_after_the_other(count: int) -> None:
         for _ in range(count):
@@ -88,6 +93,11 @@ def dns_numeric(loop, n: int) -> None:
 @loop_row("dns_numeric_host", "numeric host, AI_NUMERICHOST, no type", step=50, part="C")
 def dns_numeric_host(loop, n: int) -> None:
     _run(loop, _numeric_host, n)
+
+
+@loop_row("dns_numeric_native", "numeric host that libc has to answer", step=50, part="C")
+def dns_numeric_native(loop, n: int) -> None:
+    _run(loop, _numeric_native, n)
 
 
 @row("dns_busy", "latency with all executor workers busy", unit="ms wall", part="C")
