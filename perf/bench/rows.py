@@ -45,7 +45,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Row:
-    """A named measurement; `take` yields warm-up samples first, then those that count."""
+    """A named measurement; `take` yields warm-up samples first, then those that count.
+
+    `limit`: the plain C server has this row too. `whole`: a sample has a size of its own, not a time to fill.
+    """
 
     name: str
     title: str
@@ -53,6 +56,7 @@ class Row:
     unit: str
     take: Callable[[Options], Iterator[Measured]]
     limit: bool = False
+    whole: bool = False
 
 
 REGISTRY: dict[str, Row] = {}
@@ -146,11 +150,11 @@ def loop_row(name: str, title: str, *, step: int, part: str = "A"):
     return register
 
 
-def row(name: str, title: str, *, unit: str = CPU_UNIT, part: str = "A", limit: bool = False):
+def row(name: str, title: str, *, unit: str = CPU_UNIT, part: str = "A", limit: bool = False, whole: bool = False):
     """Register `function(options)`, which yields its samples itself."""
 
     def register(function):
-        add(Row(name, title, part, unit, function, limit))
+        add(Row(name, title, part, unit, function, limit, whole))
         return function
 
     return register

@@ -36,7 +36,7 @@ def open_connection(options: Options):
             loops.release(loop)
 
 
-@row("idle_bytes", "bytes per idle connection", unit="bytes", limit=True)
+@row("idle_bytes", "bytes per idle connection", unit="bytes", limit=True, whole=True)
 def idle_bytes(options: Options):
     first, more = (20, 50) if options.smoke else (100, 2_000)
     for _ in range(options.warmup + options.samples):
@@ -47,7 +47,7 @@ def idle_bytes(options: Options):
         yield Measured(more, 0.0, 0.0, (after - before) / more)
 
 
-@row("uvicorn", "uvicorn (httptools) hello under wrk, CPU per request")
+@row("uvicorn", "uvicorn (httptools) hello under wrk, CPU per request", whole=True)
 def uvicorn(options: Options):
     with serving(options, "uvicorn") as server:
         # wrk's shortest run is a second, in which the first requests do not show: no sample is thrown away.

@@ -100,7 +100,7 @@ def dns_numeric_native(loop, n: int) -> None:
     _run(loop, _numeric_native, n)
 
 
-@row("dns_busy", "latency with all executor workers busy", unit="ms wall", part="C")
+@row("dns_busy", "latency with all executor workers busy", unit="ms wall", part="C", whole=True)
 def dns_busy(options: Options):
     nap_s = 0.02 if options.smoke else 0.2
 
@@ -137,12 +137,12 @@ def _burst(options: Options, figure):
         yield Measured(BURST, took * 1e6 / BURST, cpu / 1e3 / BURST, figure(took, threads), {"threads": threads})
 
 
-@row("dns_burst", "burst of 1,000 on a new loop", unit="ms wall", part="C")
+@row("dns_burst", "burst of 1,000 on a new loop", unit="ms wall", part="C", whole=True)
 def dns_burst(options: Options):
     yield from _burst(options, lambda took, threads: took * 1e3)
 
 
-@row("dns_burst_threads", "threads that a burst of 1,000 starts", unit="threads", part="C")
+@row("dns_burst_threads", "threads that a burst of 1,000 starts", unit="threads", part="C", whole=True)
 def dns_burst_threads(options: Options):
     yield from _burst(options, lambda took, threads: float(threads))
 
@@ -200,16 +200,16 @@ def _blocked(options: Options, figure, lookups: int, sleep_ms: int):
                        {"close_ms": (closed - begin) * 1e3, "exit_ms": (ended - closed) * 1e3})
 
 
-@row("dns_close", "close() while libc sleeps 10 s", unit="ms wall", part="C")
+@row("dns_close", "close() while libc sleeps 10 s", unit="ms wall", part="C", whole=True)
 def dns_close(options: Options):
     yield from _blocked(options, lambda inside, close_ms, exit_ms: close_ms, 2, 10_000)
 
 
-@row("dns_exit", "process exit after that close()", unit="ms wall", part="C")
+@row("dns_exit", "process exit after that close()", unit="ms wall", part="C", whole=True)
 def dns_exit(options: Options):
     yield from _blocked(options, lambda inside, close_ms, exit_ms: exit_ms, 2, 10_000)
 
 
-@row("dns_executing", "lookups executing at once", unit="lookups", part="C")
+@row("dns_executing", "lookups executing at once", unit="lookups", part="C", whole=True)
 def dns_executing(options: Options):
     yield from _blocked(options, lambda inside, close_ms, exit_ms: inside, 40, 500)

@@ -74,7 +74,7 @@ async def _send(file, size: int) -> None:
         transport.close()
 
 
-@row("sendfile", "sendfile of 64 MiB, wall", unit="ms wall", part="B")
+@row("sendfile", "sendfile of 64 MiB, wall", unit="ms wall", part="B", whole=True)
 def sendfile(options: Options):
     size = (1 << 20) if options.smoke else (64 << 20)
     with tempfile.TemporaryFile() as file, asyncio.Runner(loop_factory=loops.factory(options.loop)) as runner:

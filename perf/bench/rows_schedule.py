@@ -89,7 +89,7 @@ def _chain_beside_probe(loop, probes: int) -> Measured:
     return Measured(links, wall / 1e3 / links, cpu / 1e3 / links, statistics.median(delays), extra)
 
 
-@row("gil_delay", "wait of another thread for the GIL beside a call_soon chain", unit="us wait, median")
+@row("gil_delay", "wait of another thread for the GIL beside a call_soon chain", unit="us wait, median", whole=True)
 def gil_delay(options: Options):
     # A new loop for each sample: the chain's last link is still scheduled when the loop stops.
     probes = 10 if options.smoke else max(50, int(options.seconds * 500))

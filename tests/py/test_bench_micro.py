@@ -112,7 +112,7 @@ def test_arms_are_interleaved_over_rounds_and_compared(tmp_path):
     assert done.returncode == 0, done.stderr
     for arm in ("treadle", "asyncio", "treadle#2"):
         found = conforms(out / f"{arm}.json")
-        assert sorted((s["case"], s["round"]) for s in found["samples"]) == [
+        assert sorted({(s["case"], s["round"]) for s in found["samples"]}) == [
             ("burst", 0), ("burst", 1), ("chain", 0), ("chain", 1)]
     assert (out / "comparison.png").exists() and (out / "comparison.md").exists()
     assert "A/A control" in done.stdout
