@@ -1,0 +1,400 @@
+"""File contexts: the same operations on each engine and in each mode, in asyncio's loop, treadle's, and uvloop's if it is there."""
+import asyncio
+import contextlib
+import errno
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import time
+import weakref
+
+import pytest
+
+import treadle
+from treadle import fileio
+from treadle.fileio import FileContext
+
+ENGINES = ["linux_uring", "linux_aio", "threads"]
+MODES = ["adaptive", "deferred", "immediate"]
+RUNNERS = [asyncio.run, treadle.run]
+with contextlib.suppress(ImportError):
+    import uvloop
+
+    RUNNERS.append(uvloop.run)
+
+
+def make(engine, **more):
+    """A context that is really of this engine, or a skip by name."""
+    files = FileContext(engine=engine, **more)
+    try:
+        caps = files.caps()
+    except OSError as exc:
+        pytest.skip(f"{engine} is not to be had here: {exc}")
+    assert caps["engine"] == engine
+    assert caps["mode"] == more.get("mode", "adaptive")
+    if more.get("sqpoll") and not caps["sqpoll"]:
+        pytest.skip("no polling thread is granted here")
+    return files
+
+
+@pytest.fixture
+def data(tmp_path):
+    content = os.urandom(1 << 20)
+    (tmp_path / "data").write_bytes(content)
+    fd = os.open(tmp_path / "data", os.O_RDWR)
+    yield fd, content
+    with contextlib.suppress(OSError):
+        os.close(fd)
+
+
+@pytest.fixture(params=RUNNERS, ids=lambda run: run.__module__)
+def run(request):
+    return request.param
+
+
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("limit", [1, 2, 3, 128])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_many_reads_give_their_own_bytes(engine, mode, limit, inline, data):
+    fd, content = data
+
+    async def main():
+        files = make(engine, mode=mode, max_requests=limit, inline=inline)
+        parts = await asyncio.gather(*[files.read(fd, 1000, i * 3000) for i in range(200)])
+        assert parts == [content[i * 3000: i * 3000 + 1000] for i in range(200)]
+        files.close()
+
+    asyncio.run(main())
+
+
+def test_each_operation_gives_what_os_gives(run, tmp_path):
+    async def main():
+        files = FileContext()
+        path = tmp_path / "f"
+        fd = await files.open(path, os.O_RDWR | os.O_CREAT, 0o640)
+        assert os.get_inheritable(fd) is False
+        assert await files.write(fd, b"hello world", 0) == 11
+        assert await files.writev(fd, [b"ab", bytearray(b"cd")], 11) == 4
+        assert await files.read(fd, 100, 6) == b"worldabcd"
+        buffer = bytearray(5)
+        assert await files.readinto(fd, buffer, 0) == 5 and buffer == b"hello"
+        one, two = bytearray(2), bytearray(20)
+        assert await files.readv(fd, [one, two], 1) == 14 and one == b"el" and two[:3] == b"lo "
+        assert await files.fsync(fd) is None and await files.fdatasync(fd) is None
+        assert await files.truncate(fd, 4) is None
+        assert await files.stat(fd) == os.stat(fd) and await files.stat(path) == os.stat(path)
+        assert await files.fallocate(fd, 0, 0, 100) is None and os.fstat(fd).st_size == 100
+        assert await files.rename(path, tmp_path / "g") is None
+        assert await files.mkdir(tmp_path / "d", 0o700) is None
+        assert await files.unlink(tmp_path / "g") is None
+        assert os.listdir(tmp_path) == ["d"]
+        assert await files.close_fd(fd) is None
+        with pytest.raises(OSError):
+            os.fstat(fd)
+        files.close()
+
+    run(main())
+
+
+def test_errors_have_number_and_name(run, tmp_path):
+    async def main():
+        files = FileContext()
+        with pytest.raises(FileNotFoundError) as caught:
+            await files.open(tmp_path / "none", os.O_RDONLY)
+        assert caught.value.filename == tmp_path / "none"
+        with pytest.raises(FileNotFoundError) as caught:
+            await files.rename(tmp_path / "none", tmp_path / "other")
+        assert caught.value.filename2 == tmp_path / "other"
+        with pytest.raises(OSError) as caught:
+            await files.read(1_000_000, 1, 0)
+        assert caught.value.errno == errno.EBADF
+        with pytest.raises(IsADirectoryError):
+            fd = os.open(tmp_path, os.O_RDONLY)
+            try:
+                await files.read(fd, 10, 0)
+            finally:
+                os.close(fd)
+        for bad in (lambda: files.read("x", 1), lambda: files.read(0), lambda: files.write(0, "text"), lambda: files.open(3, 0)):
+            with pytest.raises(TypeError):
+                bad()
+        with pytest.raises(ValueError):
+            files.read(0, -1)
+        with pytest.raises(ValueError):
+            FileContext(engine="tapes")
+        files.close()
+
+    run(main())
+
+
+def test_one_bad_descriptor_fails_alone(run, data):
+    fd, content = data
+
+    async def main():
+        files = FileContext(mode="deferred", inline=False)
+        results = await asyncio.gather(*[files.read(1_000_000 if i == 7 else fd, 10, i * 10) for i in range(64)],
+                                       return_exceptions=True)
+        assert isinstance(results.pop(7), OSError)
+        assert all(isinstance(part, bytes) and len(part) == 10 for part in results)
+        files.close()
+
+    run(main())
+
+
+def test_what_is_staged_in_one_turn_is_one_system_call(run, data):
+    fd, _ = data
+
+    async def main():
+        files = make("linux_uring", mode="deferred", inline=False)
+        before = files.caps()["submit_calls"]
+        await asyncio.gather(*[files.read(fd, 10, i) for i in range(100)])
+        assert files.caps()["submit_calls"] - before == 1
+        files.close()
+
+    run(main())
+
+
+def test_an_operation_is_a_coroutine_until_it_waits(run, data):
+    fd, content = data
+
+    async def main():
+        files = FileContext(inline=False)
+        assert asyncio.iscoroutine(files.read(fd, 1)) and not asyncio.isfuture(files.read(fd, 1))
+        task = asyncio.create_task(files.read(fd, 5, 0))
+        assert await task == content[:5]
+        assert await asyncio.wait_for(files.read(fd, 5, 5), 5) == content[5:10]
+        op = files.read(fd, 1, 0)
+        await op
+        with pytest.raises(RuntimeError):
+            await op
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(files.read(fd, 1, i)) for i in range(10)]
+        assert b"".join(task.result() for task in tasks) == content[:10]
+        files.close()
+
+    if sys.version_info >= (3, 11):
+        run(main())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_cancelled_read_lets_go_at_once(run, engine):
+    reader, writer = os.pipe()
+
+    async def main():
+        files = make(engine)
+        task = asyncio.create_task(files.read(reader, 10))
+        while files.caps()["submissions"] == 0:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(files.read(reader, 10), 0.02)
+        os.write(writer, b"x" * 30)
+        files.close()
+
+    run(main())
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_cancelled_open_leaves_no_descriptor(tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+
+    async def main():
+        files = FileContext(mode="deferred")
+        tasks = [asyncio.create_task(files.open(tmp_path / f"f{i}", os.O_CREAT | os.O_WRONLY)) for i in range(20)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        files.close()
+
+    asyncio.run(main())
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("engine", ["linux_uring", "linux_aio"])
+def test_closing_with_a_thousand_in_flight_leaves_nobody_waiting(run, engine, data):
+    fd, _ = data
+
+    async def main():
+        files = make(engine, max_requests=128, inline=False)
+        tasks = [asyncio.create_task(files.read(fd, 4096, i * 1000)) for i in range(1000)]
+        await asyncio.sleep(0)
+        files.close()
+        files.close()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(result, (bytes, OSError, RuntimeError)) for result in results)
+        with pytest.raises(RuntimeError):
+            await files.read(fd, 1, 0)
+
+    run(main())
+
+
+def test_close_works_on_a_stopped_and_on_a_closed_loop():
+    reader, writer = os.pipe()
+    for when in ("stopped", "closed"):
+        loop = treadle.new_event_loop()
+        files = FileContext()
+
+        async def begin():
+            task = asyncio.ensure_future(files.read(reader, 1))
+            await asyncio.sleep(0)
+            return task
+
+        task = loop.run_until_complete(begin())
+        if when == "closed":
+            task.cancel()
+            loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+            loop.close()
+        files.close()
+        if when == "stopped":
+            assert isinstance(loop.run_until_complete(asyncio.gather(task, return_exceptions=True))[0], OSError)
+            loop.close()
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_context_of_another_loop_refuses():
+    reader, writer = os.pipe()
+    files = FileContext()
+
+    async def use():
+        await asyncio.wait_for(files.read(reader, 1), 0.01)
+
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(use())
+    with pytest.raises(RuntimeError):
+        asyncio.run(use())
+    files.close()
+    os.close(reader)
+    os.close(writer)
+
+
+def test_readers_of_the_cache_let_others_run(run, data):
+    fd, _ = data
+
+    async def main():
+        files = FileContext()
+        turns = 0
+        done = False
+
+        async def ticker():
+            nonlocal turns
+            while not done:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async def reader():
+            for i in range(5000):
+                await files.read(fd, 4096, (i * 4096) % (1 << 20))
+
+        task = asyncio.create_task(ticker())
+        await reader()
+        done = True
+        await task
+        files.close()
+        return turns
+
+    # About 70 hits fit into a turn's allowance.
+    assert run(main()) > 30
+
+
+def test_an_idle_context_costs_no_time(data):
+    fd, _ = data
+
+    async def main():
+        files = make("linux_uring", sqpoll=True)
+        await files.read(fd, 10, 0)
+        start = time.process_time()
+        for i in range(8):
+            await asyncio.sleep(0.05)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            await files.read(fd, 10, 4096 * i)
+        files.close()
+        return time.process_time() - start
+
+    # The share is measured in perf/; here a thread that never sleeps would cost the whole 0.4 s.
+    assert asyncio.run(main()) < 0.2
+
+
+def test_contexts_and_operations_are_collected():
+    async def main():
+        files = FileContext(inline=False)
+        fd = os.open(__file__, os.O_RDONLY)
+        await files.read(fd, 10, 0)
+        os.close(fd)
+        return weakref.ref(files)
+
+    ref = asyncio.run(main())
+    gc.collect()
+    assert ref() is None
+
+
+def test_a_forked_child_reads_with_a_ring_of_its_own(data):
+    fd, content = data
+    code = textwrap.dedent("""
+        import asyncio, os, sys
+        from treadle.fileio import FileContext
+        fd = int(sys.argv[1])
+        files = FileContext(inline=False)
+        async def main():
+            return await files.read(fd, 10, 0)
+        first = asyncio.run(main())
+        child = os.fork()
+        if child == 0:
+            mine = FileContext(inline=False)
+            async def again():
+                return await mine.read(fd, 10, 0)
+            os._exit(0 if asyncio.run(again()) == first else 1)
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(fd)], pass_fds=[fd], timeout=60, check=False,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    assert done.returncode == 0
+
+
+# the earlier library's shape
+
+
+@pytest.mark.parametrize("module", fileio.variants_asyncio, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_shaped_contexts_work_alike(run, module, data):
+    fd, content = data
+
+    async def main():
+        async with module.AsyncioContext(max_requests=4) as context:
+            assert isinstance(context.semaphore, asyncio.BoundedSemaphore)
+            assert context.context.max_requests == 4
+            parts = await asyncio.gather(*[context.read(100, fd, i * 100) for i in range(50)])
+            assert b"".join(parts) == content[:5000]
+            assert await context.write(b"abc", fd, 7) == 3
+            await context.fsync(fd)
+            await context.fdsync(fd)
+            assert await context.submit(context.OPERATION_CLASS.read(3, fd, 7)) == b"abc"
+            with pytest.raises(ValueError):
+                await context.submit(object())
+            with pytest.raises(OSError) as caught:
+                await context.read(1, 1_000_000, 0)
+            assert caught.value.errno == errno.EBADF
+            if "python" not in module.__name__:
+                assert isinstance(caught.value, SystemError)
+        context.close()
+
+    run(main())
+
+
+def test_a_suite_written_for_the_earlier_library_passes():
+    """Names a folder by TREADLE_CAIO_TESTS: the tests of an unpacked caio source distribution."""
+    folder = os.environ.get("TREADLE_CAIO_TESTS")
+    if not folder:
+        pytest.skip("TREADLE_CAIO_TESTS names no folder")
+    shim = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim")
+    path = os.pathsep.join([shim, *sys.path])
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder], timeout=900, check=False,
+                          env={**os.environ, "PYTHONPATH": path})
+    assert done.returncode == 0
