@@ -134,7 +134,7 @@ class Progress:
     def done(self, problem: str | None) -> None:
         self.bar.advance(self.task)
         if problem:
-            self.bar.print(problem)
+            self.console.print(problem, soft_wrap=True, markup=False)
 
 
 def run(arms: list[Arm], chosen: list[rows.Row], args: argparse.Namespace) -> dict[str, dict]:

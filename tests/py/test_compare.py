@@ -12,6 +12,7 @@ import arms  # noqa: E402
 import compare  # noqa: E402
 import compare_print  # noqa: E402
 import comparison  # noqa: E402
+import paired  # noqa: E402
 
 MACHINE = {"cpu": "test", "cores": 2, "kernel": "6", "load": 0.5}
 
@@ -171,6 +172,17 @@ def test_the_control_is_reported_and_without_a_subject_nothing_is_judged():
     found = compared(rounds("treadle", 2), rounds("treadle#2", 4))
     assert any("between 0.50 and 0.50" in note for note in compare_print.notes(found))
     assert only_row(rounds("asyncio", 2), rounds("uvloop", 4)).deltas == {}
+
+
+def test_a_machine_that_slows_down_both_arms_of_a_round_leaves_their_ratio():
+    slow = [1, 2, 4, 8, 16]
+    (line,) = paired.table([rounds("treadle", *slow), rounds("uvloop", *(2 * v for v in slow))], "treadle")
+    assert "0.500  [0.500..0.500]  5 pairs" in line
+
+
+def test_rounds_that_only_one_arm_has_make_no_pair():
+    documents = [document("treadle", sample(1, 0), failure()), document("uvloop", sample(2, 1))]
+    assert paired.table(documents, "treadle") == []
 
 
 def test_the_command_writes_text_markdown_and_a_picture(tmp_path, capsys):

@@ -1,0 +1,364 @@
+#!/usr/bin/env python3
+"""Measure file operations over several libraries, interleaved: a fresh process per sample, with the C tool as the limit.
+
+Writes each arm's JSON (perf/schema.json) into a folder under out/ and prints operations/s, CPU and the share of the limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import concurrent.futures
+import contextlib
+import importlib
+import importlib.util
+import itertools
+import json
+import mmap
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import report
+
+FILE_MIB = 256
+SMALL_FILES = 1000
+SMALL_BYTES = 4096
+ARMS = ["treadle", "treadle_shape", "caio", "caio_plain", "caio_deferred", "aiofile", "aiofiles", "executor", "limit"]
+NEEDS = {"treadle": "treadle", "treadle_shape": "treadle", "caio": "caio", "caio_plain": "caio", "caio_deferred": "caio",
+         "aiofile": "aiofile", "aiofiles": "aiofiles"}
+
+# name: kind, block, depth, operations of a sample
+CASES = {
+    **{f"hot_4k_{d}": ("hot", 4096, d, 20000) for d in (1, 8, 64, 256)},
+    **{f"hot_64k_{d}": ("hot", 65536, d, 4000) for d in (1, 64)},
+    **{f"cold_4k_{d}": ("cold", 4096, d, 8000 if d > 1 else 3000) for d in (1, 8, 64, 256)},
+    "cold_64k_64": ("cold", 65536, 64, 2000),
+    **{f"direct_4k_{d}": ("direct", 4096, d, 8000 if d > 1 else 3000) for d in (1, 64)},
+    **{f"write_4k_{d}": ("write", 4096, d, 10000) for d in (1, 8, 64)},
+    "sync_4k_64": ("sync", 4096, 64, 1500),
+    "small_32": ("small", SMALL_BYTES, 32, 4000),
+    "idle": ("idle", 4096, 1, 40),
+    "stall_4k_64": ("stall", 4096, 64, 20000),
+    "stall_64k_64": ("stall", 65536, 64, 4000),
+}
+
+
+# ---- one operation, by arm: a function of (fd, block, offset) that is awaited
+
+
+class Subject:
+    """What an arm offers: read, write and sync at an offset, and a whole small file."""
+
+    def __init__(self, arm: str, depth: int, folder: Path) -> None:
+        self.arm, self.depth, self.folder = arm, depth, folder
+        self.closers: list = []
+        limit = max(depth, 16)
+        if arm == "treadle":
+            from treadle import fileio
+
+            files = fileio.FileContext(max_requests=limit)
+            self.closers.append(files.close)
+            self.read, self.write, self.sync = (lambda fd, n, at: files.read(fd, n, at)), files.write, files.fdatasync
+            self.whole = fileio.read_bytes
+        elif arm.startswith("caio") or arm == "treadle_shape":
+            self._contexts(arm, limit)
+        elif arm == "executor":
+            pool = concurrent.futures.ThreadPoolExecutor(8)
+            run = asyncio.get_running_loop().run_in_executor
+            self.read = lambda fd, n, at: run(pool, os.pread, fd, n, at)
+            self.write = lambda fd, data, at: run(pool, os.pwrite, fd, data, at)
+            self.sync = lambda fd: run(pool, os.fdatasync, fd)
+            self.whole = lambda path: run(pool, Path(path).read_bytes)
+
+    def _contexts(self, arm: str, limit: int) -> None:
+        if arm == "treadle_shape":
+            from treadle import fileio as module
+        else:
+            import caio as module
+
+        more = {"caio_plain": {"sqpoll": False}, "caio_deferred": {"sqpoll": False, "deferred": True}}.get(arm, {})
+        context = module.AsyncioContext(limit, **more)
+        self.closers.append(context.close)
+        self.read = lambda fd, n, at: context.read(n, fd, at)
+        self.write, self.sync = context.write, context.fdsync
+
+    async def open(self, path: Path) -> None:
+        """For libraries that read through file objects: one per worker, since a position is not shared."""
+        if self.arm == "aiofile":
+            import aiofile
+
+            file = aiofile.AIOFile(str(path), "rb+" if path.exists() else "wb+")
+            await file.open()
+            self.read = lambda fd, n, at: file.read_bytes(n, at)
+            self.write, self.sync = (lambda fd, data, at: file.write_bytes(data, at)), lambda fd: file.fdsync()
+            self.whole = self._aiofile_whole
+        elif self.arm == "aiofiles":
+            import aiofiles
+
+            spare = [await aiofiles.open(path, "rb+") for _ in range(self.depth)]
+
+            async def read(fd, n, at):
+                file = spare.pop()
+                await file.seek(at)
+                data = await file.read(n)
+                spare.append(file)
+                return data
+
+            async def write(fd, data, at):
+                file = spare.pop()
+                await file.seek(at)
+                count = await file.write(data)
+                spare.append(file)
+                return count
+
+            self.read, self.write, self.whole = read, write, self._aiofiles_whole
+
+    async def _aiofile_whole(self, path):
+        import aiofile
+
+        async with aiofile.async_open(path, "rb") as file:
+            return await file.read()
+
+    async def _aiofiles_whole(self, path):
+        import aiofiles
+
+        async with aiofiles.open(path, "rb") as file:
+            return await file.read()
+
+
+def prepare(folder: Path) -> None:
+    """The large file and the small ones."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = folder / "treadle-fileio.data"
+    if not data.exists() or data.stat().st_size != FILE_MIB << 20:
+        with data.open("wb") as file:
+            for _ in range(FILE_MIB):
+                file.write(b"a" * (1 << 20))
+            os.fsync(file.fileno())
+    for i in range(SMALL_FILES):
+        path = folder / f"small-{i}"
+        if not path.exists():
+            path.write_bytes(b"b" * SMALL_BYTES)
+
+
+def open_data(folder: Path, kind: str) -> int:
+    """The large file in the state that the kind wants: cached, dropped or direct."""
+    flags = os.O_RDWR | (os.O_DIRECT if kind == "direct" else 0)
+    fd = os.open(folder / "treadle-fileio.data", flags)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    if kind == "cold":
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    elif kind in ("hot", "stall"):
+        for at in range(0, FILE_MIB << 20, 1 << 20):
+            os.pread(fd, 1 << 20, at)
+    return fd
+
+
+async def measure_case(arm: str, kind: str, block: int, depth: int, ops: int, folder: Path) -> dict:
+    """One sample: operations, wall and CPU time, and the ticker's longest stall where it is asked for."""
+    fd = open_data(folder, kind)
+    subject = Subject(arm, depth, folder)
+    await subject.open(folder / "treadle-fileio.data")
+    blocks = (FILE_MIB << 20) // block
+    order = random.Random(7)
+    offsets = iter([order.randrange(blocks) * block for _ in range(ops)] if ops > blocks else
+                   [n * block for n in order.sample(range(blocks), ops)])
+    payload = b"c" * block
+    names = itertools.cycle([str(folder / f"small-{i}") for i in range(SMALL_FILES)])
+
+    async def reads() -> None:
+        for at in offsets:
+            if len(await subject.read(fd, block, at)) != block:
+                raise OSError("short read")
+
+    async def direct_reads() -> None:
+        if arm != "treadle":
+            return await reads()
+        from treadle import fileio
+
+        buffer = mmap.mmap(-1, block)
+        files = subject.closers[0].__self__
+        assert isinstance(files, fileio.FileContext)
+        for at in offsets:
+            if await files.readinto(fd, buffer, at) != block:
+                raise OSError("short read")
+
+    async def writes() -> None:
+        for at in offsets:
+            await subject.write(fd, payload, at)
+            if kind == "sync":
+                await subject.sync(fd)
+
+    async def wholes() -> None:
+        for _ in offsets:
+            if len(await subject.whole(next(names))) != SMALL_BYTES:
+                raise OSError("short file")
+
+    async def idle() -> None:
+        for at in offsets:
+            await asyncio.sleep(0.05)
+            await subject.read(fd, 4, at)
+
+    worker = {"direct": direct_reads, "write": writes, "sync": writes, "small": wholes, "idle": idle}.get(kind, reads)
+    stall = 0.0
+    done = False
+
+    async def ticker() -> None:
+        nonlocal stall
+        last = time.perf_counter()
+        while not done:
+            await asyncio.sleep(0)
+            now = time.perf_counter()
+            stall, last = max(stall, now - last), now
+
+    await subject.read(fd, block, 0) if kind in ("hot", "stall", "idle") else None
+    watch = asyncio.ensure_future(ticker()) if kind == "stall" else None
+    wall, cpu = time.perf_counter_ns(), time.process_time_ns()
+    await asyncio.gather(*[worker() for _ in range(depth)])
+    cpu, wall = time.process_time_ns() - cpu, time.perf_counter_ns() - wall
+    done = True
+    if watch is not None:
+        await watch
+    for close in subject.closers:
+        close()
+    os.close(fd)
+    return {"ops": ops, "wall_us": wall / 1e3 / ops, "cpu_us": cpu / 1e3 / ops, "stall_ms": stall * 1e3,
+            "share": cpu / wall}
+
+
+def child(args: argparse.Namespace) -> int:
+    kind, block, depth, ops = CASES[args.case[0]]
+    ops = max(depth, int(ops * args.scale))
+    if args.loop == "asyncio":
+        run = asyncio.run
+    else:
+        run = getattr(importlib.import_module(args.loop), "run")
+    print(json.dumps(run(measure_case(args.arm, kind, block, depth, ops, args.folder))))
+    return 0
+
+
+def limit_sample(args: argparse.Namespace, kind: str, block: int, depth: int) -> dict:
+    """The C tool on the same file, as one sample."""
+    case = {"hot": "hot_read", "cold": "cold_read", "direct": "direct_read", "write": "write", "sync": "write_sync",
+            "small": "small_files"}.get(kind)
+    if case is None or args.limit is None:
+        raise LookupError("no such row in C")
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "sample.json"
+        subprocess.run([str(args.limit), "--folder", str(args.folder), "--depth", str(depth), "--block", str(block),
+                        "--file-mib", str(FILE_MIB), "--samples", "1", "--json", str(out), "--case", case],
+                       check=True, timeout=args.timeout, stdout=subprocess.DEVNULL)
+        sample = json.loads(out.read_text())["samples"][-1]
+    return {"ops": sample["ops"], "wall_us": sample["wall_us"], "cpu_us": sample["cpu_us"], "stall_ms": 0.0, "share": 0.0}
+
+
+def measure(args: argparse.Namespace, arm: str, case: str) -> dict:
+    """A sample of one arm in a process of its own."""
+    kind, block, depth, _ = CASES[case]
+    if arm == "limit":
+        return limit_sample(args, kind, block, depth)
+    done = subprocess.run([sys.executable, __file__, "--child", "--arm", arm, "--case", case, "--loop", args.loop,
+                           "--folder", str(args.folder), "--scale", str(args.scale)],
+                          capture_output=True, text=True, timeout=args.timeout, check=False)
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()
+        raise LookupError(said[-1] if said else f"the process ended with {done.returncode}")
+    return json.loads(done.stdout)
+
+
+def as_sample(case: str, turn: int, found: dict | None, error: str | None) -> dict:
+    kind = CASES[case][0]
+    unit = {"idle": "share of a core", "stall": "ms"}.get(kind, "cpu us/op")
+    base = {"case": case, "title": case.replace("_", " "), "part": "D", "unit": unit, "round": turn}
+    if found is None:
+        return {**base, "ok": False, "kind": "failed", "error": error}
+    value = {"idle": found["share"], "stall": found["stall_ms"]}.get(kind, found["cpu_us"])
+    return {**base, "ok": True, "ops": found["ops"], "value": value, "wall_us": found["wall_us"], "cpu_us": found["cpu_us"]}
+
+
+def table(results: dict[str, dict[str, list[dict]]], arms: list[str]) -> str:
+    """Operations/s and CPU per operation, and the rate as a share of the limit's, medians of the rounds."""
+    lines = ["| case | " + " | ".join(arms) + " |", "|---" * (len(arms) + 1) + "|"]
+    for case, by_arm in results.items():
+        cells = []
+        limit = statistics.median([s["wall_us"] for s in by_arm["limit"]]) if by_arm.get("limit") else None
+        for arm in arms:
+            samples = by_arm.get(arm, [])
+            if not samples:
+                cells.append("-")
+                continue
+            wall, cpu = (statistics.median([s[key] for s in samples]) for key in ("wall_us", "cpu_us"))
+            if CASES[case][0] == "idle":
+                cells.append(f"{100 * statistics.median([s['share'] for s in samples]):.2f}%")
+            elif CASES[case][0] == "stall":
+                cells.append(f"{statistics.median([s['stall_ms'] for s in samples]):.2f} ms")
+            else:
+                cells.append(f"{1e3 / wall:.1f}k / {cpu:.1f}" + (f" ({limit / wall:.2f})" if limit and arm != "limit" else ""))
+        lines.append(f"| {case} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--arms", default=",".join(ARMS), help="comma-separated; default: all that are installed")
+    parser.add_argument("--case", action="append", default=[], metavar="NAME", help="rows; default: all")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0, help="share of each sample's operations")
+    parser.add_argument("--smoke", action="store_true", help="one short round")
+    parser.add_argument("--loop", default="asyncio", help="asyncio, or a module with run()")
+    parser.add_argument("--folder", type=Path, default=report.ROOT / "out" / "fileio-data")
+    parser.add_argument("--limit", type=Path, help="the built C tool")
+    parser.add_argument("--timeout", type=float, default=120)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--arm", help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.smoke:
+        args.rounds, args.scale = 1, 0.02
+    return args
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = arguments(argv)
+    if args.child:
+        return child(args)
+    prepare(args.folder)
+    arms = [arm for arm in args.arms.split(",")
+            if (arm in ("executor",) or (arm == "limit" and args.limit) or (arm in NEEDS and importlib.util.find_spec(NEEDS[arm])))]
+    cases = args.case or list(CASES)
+    results: dict[str, dict[str, list[dict]]] = {case: {arm: [] for arm in arms} for case in cases}
+    samples: dict[str, list[dict]] = {arm: [] for arm in arms}
+    for turn in range(args.rounds):
+        for place, case in enumerate(cases):
+            for arm in arms[(turn + place) % len(arms):] + arms[:(turn + place) % len(arms)]:
+                found, error = None, None
+                try:
+                    found = measure(args, arm, case)
+                    results[case][arm].append(found)
+                except (LookupError, subprocess.SubprocessError) as exc:
+                    error = str(exc)
+                samples[arm].append(as_sample(case, turn, found, error))
+        print(f"round {turn + 1} of {args.rounds} done", flush=True)
+    out = args.out or report.ROOT / "out" / time.strftime("fileio-%Y%m%d-%H%M%S")
+    shown = {"rounds": args.rounds, "scale": args.scale, "loop": args.loop, "case": args.case}
+    for arm in arms:
+        report.write(out / f"{arm}.json", report.document("fileio.py", arm, shown, samples[arm]))
+    text = table(results, arms)
+    (out / "table.md").write_text(text + "\n")
+    print(f"\n{text}\n\nwritten to {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(main())
