@@ -103,6 +103,20 @@ static PyObject *future_new(TdlLoop *loop)
     return PyObject_Vectorcall(loop->state->future_type, stack, 0, loop->state->loop_kwname);
 }
 
+/* In debug mode every answer is a future, since the caller logs how long it took. Takes over the reference. */
+static PyObject *future_of(TdlLoop *loop, PyObject *answer)
+{
+    PyObject *future = future_new(loop);
+    PyObject *result =
+        future != NULL ? PyObject_CallMethodOneArg(future, loop->state->str_set_result, answer) : NULL;
+    if (result == NULL) {
+        Py_CLEAR(future);
+    }
+    Py_XDECREF(result);
+    Py_DECREF(answer);
+    return future;
+}
+
 /* The lookup was prepared; gives the future that its answer resolves. */
 static PyObject *request_submit(TdlLoop *loop, struct tdl_dns_request *request)
 {
@@ -197,7 +211,8 @@ static PyObject *loop_getaddrinfo(PyObject *self, PyObject *const *args, Py_ssiz
     }
     if (tdl_numeric_forward(&answer, ask.node, ask.service, &ask.hints)) {
         loop->dns.inline_count++;
-        return tdl__dns_numeric_rows(st, &answer);
+        PyObject *rows = tdl__dns_numeric_rows(st, &answer);
+        return loop->debug && rows != NULL ? future_of(loop, rows) : rows;
     }
     return ask_forward(loop, &ask);
 }

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 _GIVEN: Any = object()  # no executor is this
+_class_of: Any = type  # the built-in, which an argument of getaddrinfo hides
 
 
 class Lookups:
@@ -19,10 +20,11 @@ class Lookups:
 
     _default_executor: Any
     _own_executor: Any = _GIVEN  # the default executor when it was last found to be of asyncio's making, or None
+    _looks_up_natively: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._own_executor = _GIVEN
+        cls._looks_up_natively = False
 
     async def getaddrinfo(
         self: Any, host: Any, port: Any, *, family: Any = 0, type: Any = 0, proto: Any = 0, flags: Any = 0
@@ -30,11 +32,11 @@ class Lookups:
         """Look up a host and a port, as socket.getaddrinfo; numeric hosts are answered at once."""
         if self._default_executor is self._own_executor or self._executor_is_own():
             answer = self._getaddrinfo(host, port, family, type, proto, flags)
+            if _class_of(answer) is list:
+                return answer
             if answer is not None:
                 if self._debug:
                     return await self._lookup_logged(answer, host, port, family, type, proto, flags)
-                if answer.__class__ is list:
-                    return answer
                 return await self._lookup(answer)
         return await super().getaddrinfo(host, port, family=family, type=type, proto=proto, flags=flags)  # type: ignore[misc]
 
@@ -42,7 +44,7 @@ class Lookups:
         """Look up the names of an address, as socket.getnameinfo; numeric names are answered at once."""
         if self._default_executor is self._own_executor or self._executor_is_own():
             answer = self._getnameinfo(sockaddr, flags)
-            if answer.__class__ is tuple:
+            if type(answer) is tuple:
                 return answer
             if answer is not None:
                 return await self._lookup(answer)
@@ -63,7 +65,7 @@ class Lookups:
         text = ", ".join([f"{host}:{port!r}"] + [f"{name}={value!r}" for name, value in named.items() if value])
         logger.debug("Get address info %s", text)
         t0 = self.time()
-        rows = answer if answer.__class__ is list else await self._lookup(answer)
+        rows = await self._lookup(answer)
         dt = self.time() - t0
         log = logger.info if dt >= self.slow_callback_duration else logger.debug
         log(f"Getting address info {text} took {dt * 1e3:.3f}ms: {rows!r}")
@@ -71,7 +73,7 @@ class Lookups:
 
     def _executor_is_own(self) -> bool:
         executor = self._default_executor
-        if self._own_executor is _GIVEN:
+        if not self._looks_up_natively:
             return False
         if executor is not None and not (
             executor.__class__ is ThreadPoolExecutor and executor._thread_name_prefix == "asyncio"
@@ -80,14 +82,18 @@ class Lookups:
         self._own_executor = executor
         return True
 
+    def _leave_lookups_to_python(self) -> None:
+        self._looks_up_natively = False
+        self._own_executor = _GIVEN
+
     def set_default_executor(self, executor: Any) -> None:
         """Set the executor that run_in_executor(None, ...) uses; from now on lookups go there too."""
         super().set_default_executor(executor)  # type: ignore[misc]
-        self._own_executor = _GIVEN
+        self._leave_lookups_to_python()
 
     async def shutdown_default_executor(self, *args: Any, **kwargs: Any) -> None:
         """Wait for the default executor's jobs to end; lookups are refused from now on, as its jobs are."""
-        self._own_executor = _GIVEN
+        self._leave_lookups_to_python()
         await super().shutdown_default_executor(*args, **kwargs)  # type: ignore[misc]
 
 

@@ -394,4 +394,4 @@ class Loop(_treadle.LoopBase, Lookups, _UnixLoop):
                 transp.resume_reading()
 
 
-Loop._own_executor = None  # this class itself looks up natively, its subclasses do not
+Loop._looks_up_natively = True  # this class itself, and no subclass of it
