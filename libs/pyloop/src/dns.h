@@ -51,7 +51,7 @@ struct tdl_dns_state {
     PyObject *socket_kind;
     PyObject *address_info;
     PyObject *gaierror;
-    PyObject *families[TDL_DNS_FAMILIES]; /* enum members by number, made when first seen */
+    PyObject *families[TDL_DNS_FAMILIES]; /* enum members by number, the usual ones */
     PyObject *kinds[TDL_DNS_KINDS];
     PyObject *empty;
 #define TDL_NAME_FIELD(name) PyObject *str_##name;
@@ -62,6 +62,7 @@ struct tdl_dns_state {
 
 extern PyMethodDef tdl__dns_methods[];
 bool tdl__dns_is_standard(struct tdl_dns_state *st);
+int tdl__dns_members_init(struct tdl_dns_state *st);
 int tdl__dns_state_init(struct tdl_dns_state *st);
 int tdl__dns_state_traverse(struct tdl_dns_state *st, visitproc visit, void *arg);
 void tdl__dns_state_clear(struct tdl_dns_state *st);

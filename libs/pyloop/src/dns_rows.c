@@ -6,25 +6,41 @@
 #include <string.h>
 
 /* The member of an enum for a number, or the number itself, as socket's converter has it. */
-static PyObject *member(PyObject **cache, int size, PyObject *enumeration, int value)
+static PyObject *member_find(PyObject *enumeration, int value)
+{
+    PyObject *number = PyLong_FromLong(value);
+    PyObject *found = number != NULL ? PyObject_CallOneArg(enumeration, number) : NULL;
+    if (found == NULL && number != NULL && PyErr_ExceptionMatches(PyExc_ValueError)) {
+        PyErr_Clear();
+        return number;
+    }
+    Py_XDECREF(number);
+    return found;
+}
+
+static PyObject *member(PyObject *const *cache, int size, PyObject *enumeration, int value)
 {
     if (value >= 0 && value < size && cache[value] != NULL) {
         return Py_NewRef(cache[value]);
     }
-    PyObject *number = PyLong_FromLong(value);
-    if (number == NULL) {
-        return NULL;
+    return member_find(enumeration, value);
+}
+
+/* What nearly every row holds is found once, at import, so that later nobody writes here. */
+int tdl__dns_members_init(struct tdl_dns_state *st)
+{
+    const int families[] = {AF_INET, AF_INET6};
+    const int kinds[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_RAW, SOCK_SEQPACKET};
+    bool whole = true;
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++) {
+        st->families[families[i]] = member_find(st->address_family, families[i]);
+        whole = whole && st->families[families[i]] != NULL;
     }
-    PyObject *found = PyObject_CallOneArg(enumeration, number);
-    if (found == NULL && PyErr_ExceptionMatches(PyExc_ValueError)) {
-        PyErr_Clear();
-        return number;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        st->kinds[kinds[i]] = member_find(st->socket_kind, kinds[i]);
+        whole = whole && st->kinds[kinds[i]] != NULL;
     }
-    Py_DECREF(number);
-    if (found != NULL && value >= 0 && value < size) {
-        cache[value] = Py_NewRef(found);
-    }
-    return found;
+    return whole ? 0 : -1;
 }
 
 /* A tuple of objects, each a new reference that it takes over; NULL if one of them is. */

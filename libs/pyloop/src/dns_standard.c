@@ -119,7 +119,7 @@ int tdl__dns_state_init(struct tdl_dns_state *st)
     st->raw_getaddrinfo = attribute(st->raw_socket, "getaddrinfo");
     st->gaierror = attribute(st->raw_socket, "gaierror");
     st->empty = PyUnicode_FromStringAndSize(NULL, 0);
-    if (PyErr_Occurred() || intern_names(st) < 0) {
+    if (PyErr_Occurred() || intern_names(st) < 0 || tdl__dns_members_init(st) < 0) {
         return -1;
     }
     if (!PyModule_Check(st->socket) || !PyModule_Check(st->raw_socket) || !is_pristine(st)) {
