@@ -108,17 +108,14 @@ char *tdl__read_buffer(TdlLoop *loop)
 
 PyObject *tdl__item_owner(struct tdl_item *item)
 {
-    if (item->run == tdl__handle_run) {
-        return (PyObject *)tdl__handle_of(item);
+    static PyObject *(*const owners[])(struct tdl_item *) = {
+        tdl__stream_item_owner, tdl__acceptor_owner, tdl__udp_item_owner, tdl__sockwait_owner, tdl__job_owner,
+    };
+    PyObject *owner = item->run == tdl__handle_run ? (PyObject *)tdl__handle_of(item) : NULL;
+    for (size_t i = 0; owner == NULL && i < sizeof owners / sizeof owners[0]; i++) {
+        owner = owners[i](item);
     }
-    PyObject *owner = tdl__stream_item_owner(item);
-    if (owner == NULL) {
-        owner = tdl__acceptor_owner(item);
-    }
-    if (owner == NULL) {
-        owner = tdl__udp_item_owner(item);
-    }
-    return owner != NULL ? owner : tdl__sockwait_owner(item);
+    return owner;
 }
 
 /* The queues own a reference for each item; the collector must see it. */
@@ -344,6 +341,13 @@ static PyMemberDef loop_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+/* asyncio's signature, which grew arbitrary keywords for the task factory in 3.14. */
+#if PY_VERSION_HEX >= 0x030E0000
+#define TDL_CREATE_TASK_SIGNATURE "create_task($self, coro, **kwargs)"
+#else
+#define TDL_CREATE_TASK_SIGNATURE "create_task($self, coro, *, name=None, context=None)"
+#endif
+
 static PyMethodDef loop_own_methods[] = {
     {"_run", loop_run, METH_NOARGS, NULL},
     {"stop", loop_stop, METH_NOARGS,
@@ -359,7 +363,7 @@ static PyMethodDef loop_own_methods[] = {
     {"create_future", loop_create_future, METH_NOARGS,
      PyDoc_STR("create_future($self, /)\n--\n\nReturn an asyncio.Future of this loop.")},
     {"create_task", (PyCFunction)(void (*)(void))loop_create_task, METH_FASTCALL | METH_KEYWORDS,
-     PyDoc_STR("create_task($self, coro, /, **kwargs)\n--\n\nSchedule a coroutine; return its task.")},
+     PyDoc_STR(TDL_CREATE_TASK_SIGNATURE "\n--\n\nSchedule a coroutine; return its task.")},
     {"_signal_fds", loop_signal_fds, METH_NOARGS, NULL},
     {"_gate_off", loop_gate_off, METH_NOARGS, NULL},
     {"_native_info", loop_native_info, METH_NOARGS, NULL},
@@ -412,6 +416,7 @@ int tdl__loop_type(PyObject *module)
                    tdl__add_methods(st->loop_type, tdl__transport_loop_methods) < 0 ||
                    tdl__add_methods(st->loop_type, tdl__server_loop_methods) < 0 ||
                    tdl__add_methods(st->loop_type, tdl__sockops_loop_methods) < 0 ||
+                   tdl__add_methods(st->loop_type, tdl__executor_loop_methods) < 0 ||
                    tdl__add_methods(st->loop_type, tdl__udp_loop_methods) < 0 ||
                    tdl__add_methods(st->loop_type, tdl__dns_methods) < 0
                ? -1

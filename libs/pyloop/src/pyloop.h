@@ -85,6 +85,7 @@ struct tdl_module_state {
     PyTypeObject *stream_type;
     PyTypeObject *acceptor_type;
     PyTypeObject *sockwait_type;
+    PyTypeObject *job_type;
     PyTypeObject *udp_type;
     PyObject *asyncio_handle;
     PyObject *asyncio_timer_handle;
@@ -322,6 +323,11 @@ extern PyMethodDef tdl__udp_loop_methods[];
 int tdl__sockwait_type(PyObject *module);
 PyObject *tdl__sockwait_owner(struct tdl_item *item);
 extern PyMethodDef tdl__sockops_loop_methods[];
+
+/* executor.c */
+int tdl__job_type(PyObject *module);
+PyObject *tdl__job_owner(struct tdl_item *item);
+extern PyMethodDef tdl__executor_loop_methods[];
 
 /* The loop's shared read buffer, asyncio's max_size. */
 enum { TDL_READ_BUFFER_SIZE = 256 * 1024 };

@@ -1,15 +1,20 @@
-/* sock_recv, sock_recv_into and sock_sendall: an awaitable that tries the call at once and waits on the poller if it
+/* sock_recv, sock_recv_into, sock_sendall and the connect of create_connection: an awaitable that tries the call at once and waits on the poller if it
  * must. The descriptor stays armed between two waits, so that a request and its answer cost no epoll_ctl. */
 #include "pyloop.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 /* What a wait does when its descriptor is ready. */
 enum tdl_sockop {
     TDL_SOCKOP_RECV,
     TDL_SOCKOP_RECV_INTO,
     TDL_SOCKOP_SENDALL,
+    TDL_SOCKOP_CONNECT, /* gives the descriptor, which it owns until then */
 };
 
 enum tdl_sockwait_state {
@@ -26,6 +31,8 @@ typedef struct {
     PyObject *await;  /* the future's iterator: it yields the future to the task */
     Py_buffer view;   /* recv_into and sendall */
     struct tdl_item item;
+    struct sockaddr_in6 address; /* connect: AF_INET6, or a sockaddr_in in its first bytes */
+    socklen_t address_len;
     size_t done; /* bytes sent */
     Py_ssize_t size;
     int fd;
@@ -87,6 +94,85 @@ static PyObject *try_sendall(TdlSockWait *s)
     return Py_NewRef(Py_None);
 }
 
+/* ('127.0.0.1', 80) as asyncio has it in the text of a failed connect. */
+static PyObject *address_text(const TdlSockWait *s)
+{
+    char text[INET6_ADDRSTRLEN];
+    if (s->address.sin6_family == AF_INET6) {
+        inet_ntop(AF_INET6, &s->address.sin6_addr, text, sizeof text);
+        return PyUnicode_FromFormat("Connect call failed ('%s', %d, 0, 0)", text,
+                                    (int)ntohs(s->address.sin6_port));
+    }
+    const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)&s->address;
+    inet_ntop(AF_INET, &in->sin_addr, text, sizeof text);
+    return PyUnicode_FromFormat("Connect call failed ('%s', %d)", text, (int)ntohs(in->sin_port));
+}
+
+static PyObject *connect_failed(const TdlSockWait *s, int error)
+{
+    PyObject *text = address_text(s);
+    PyObject *exc = text != NULL ? PyObject_CallFunction(PyExc_OSError, "iO", error, text) : NULL;
+    Py_XDECREF(text);
+    if (exc != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
+        Py_DECREF(exc);
+    }
+    return NULL;
+}
+
+/* Audit hooks get a socket object, made for them alone. */
+static PyObject *audited_socket(void *arg)
+{
+    const TdlSockWait *s = arg;
+    return PyObject_CallFunction(s->loop->state->socket_type, "iiii", s->address.sin6_family, SOCK_STREAM,
+                                 IPPROTO_TCP, dup(s->fd));
+}
+
+static PyObject *audited_address(void *arg)
+{
+    return address_text(arg);
+}
+
+/* Start to connect. On loopback the answer is there at once, though the call says "in progress". */
+static PyObject *connect_start(TdlSockWait *s)
+{
+    s->fd = socket(s->address.sin6_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+    if (s->fd < 0) {
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    if (PySys_Audit("socket.connect", "O&O&", audited_socket, s, audited_address, s) < 0) {
+        return NULL;
+    }
+    int code;
+    do {
+        code = connect(s->fd, (const struct sockaddr *)&s->address, s->address_len);
+    } while (code < 0 && errno == EINTR);
+    if (code < 0 && errno != EINPROGRESS) {
+        return connect_failed(s, errno);
+    }
+    return NULL;
+}
+
+static PyObject *try_connect(TdlSockWait *s)
+{
+    if (s->fd < 0) {
+        (void)connect_start(s);
+        if (PyErr_Occurred()) {
+            return NULL;
+        }
+    }
+    struct pollfd ready = {.fd = s->fd, .events = POLLOUT};
+    if (poll(&ready, 1, 0) <= 0) {
+        return NULL;
+    }
+    int error = 0;
+    socklen_t len = sizeof error;
+    if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0) {
+        error = errno;
+    }
+    return error != 0 ? connect_failed(s, error) : PyLong_FromLong(s->fd);
+}
+
 /* The result, or NULL with an exception, or NULL without one if the descriptor is not ready. */
 static PyObject *try_now(TdlSockWait *s)
 {
@@ -97,6 +183,8 @@ static PyObject *try_now(TdlSockWait *s)
         return try_recv_into(s);
     case TDL_SOCKOP_SENDALL:
         return try_sendall(s);
+    case TDL_SOCKOP_CONNECT:
+        return try_connect(s);
     }
     TDL_ASSERT(!"sockop");
     return NULL;
@@ -104,7 +192,7 @@ static PyObject *try_now(TdlSockWait *s)
 
 static int event_of(const TdlSockWait *s)
 {
-    return s->op == TDL_SOCKOP_SENDALL ? UV_WRITABLE : UV_READABLE;
+    return s->op >= TDL_SOCKOP_SENDALL ? UV_WRITABLE : UV_READABLE;
 }
 
 /* Leave the poller, if this wait still is what the descriptor's side calls. */
@@ -116,7 +204,12 @@ static void unwatch(TdlSockWait *s)
     }
     int event = event_of(s);
     struct tdl_item *item = event == UV_READABLE ? w->reader.item : w->writer.item;
-    if (item == &s->item) {
+    if (item != &s->item) {
+        return;
+    }
+    if (s->op == TDL_SOCKOP_CONNECT) {
+        tdl__watch_release(w); /* a transport or nobody has the descriptor next */
+    } else {
         tdl__watch_rest(w, event);
     }
 }
@@ -183,7 +276,8 @@ static int start_waiting(TdlSockWait *s)
         return -1;
     }
     Py_DECREF(ok);
-    struct tdl_watch *w = tdl__watch_of_socket(loop, s->fd, s->sock);
+    struct tdl_watch *w = s->op == TDL_SOCKOP_CONNECT ? tdl__watch_fresh(loop, s->fd)
+                                                      : tdl__watch_of_socket(loop, s->fd, s->sock);
     if (w == NULL) {
         return -1;
     }
@@ -198,12 +292,19 @@ static int start_waiting(TdlSockWait *s)
     return 0;
 }
 
-static void finish(TdlSockWait *s)
+/* End the wait; a descriptor that was not given out is closed. */
+static void finish(TdlSockWait *s, bool given)
 {
     if (s->state == TDL_SOCKWAIT_WAITING) {
         unwatch(s);
     }
     s->state = TDL_SOCKWAIT_DONE;
+    if (s->op == TDL_SOCKOP_CONNECT && s->fd >= 0) {
+        if (!given) {
+            close(s->fd);
+        }
+        s->fd = -1;
+    }
     Py_CLEAR(s->await);
     Py_CLEAR(s->future);
     if (s->view.obj != NULL) {
@@ -230,7 +331,7 @@ static PySendResult sockwait_send(PyObject *self, PyObject *arg, PyObject **resu
             return code;
         }
     }
-    finish(s);
+    finish(s, *result != NULL);
     return *result != NULL ? PYGEN_RETURN : PYGEN_ERROR;
 }
 
@@ -278,11 +379,11 @@ static PyObject *sockwait_throw(PyObject *self, PyObject *args)
         Py_XDECREF(method);
         Py_DECREF(await);
         if (result == NULL) {
-            finish(s);
+            finish(s, false);
         }
         return result;
     }
-    finish(s);
+    finish(s, false);
     PyObject *type, *value = Py_None, *traceback = Py_None;
     if (!PyArg_ParseTuple(args, "O|OO:throw", &type, &value, &traceback)) {
         return NULL;
@@ -297,7 +398,7 @@ static PyObject *sockwait_throw(PyObject *self, PyObject *args)
 
 static PyObject *sockwait_close(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    finish((TdlSockWait *)self);
+    finish((TdlSockWait *)self, false);
     Py_RETURN_NONE;
 }
 
@@ -330,7 +431,7 @@ static void sockwait_dealloc(PyObject *self)
     if (s->weakrefs != NULL) {
         PyObject_ClearWeakRefs(self);
     }
-    finish(s);
+    finish(s, false);
     (void)sockwait_clear(self);
     Py_CLEAR(s->loop);
     PyObject_GC_Del(self);
@@ -371,6 +472,28 @@ static PyType_Spec sockwait_spec = {
     .slots = sockwait_slots,
 };
 
+static TdlSockWait *sockwait_make(TdlLoop *loop, PyObject *sock, int fd, enum tdl_sockop op)
+{
+    TdlSockWait *s = PyObject_GC_New(TdlSockWait, loop->state->sockwait_type);
+    if (s == NULL) {
+        return NULL;
+    }
+    s->loop = (TdlLoop *)Py_NewRef((PyObject *)loop);
+    s->sock = Py_NewRef(sock);
+    s->weakrefs = NULL;
+    s->future = NULL;
+    s->await = NULL;
+    s->view.obj = NULL;
+    s->done = 0;
+    s->size = 0;
+    s->fd = fd;
+    s->op = (uint8_t)op;
+    s->state = TDL_SOCKWAIT_NEW;
+    tdl_item_init(&s->item, sockwait_run);
+    PyObject_GC_Track(s);
+    return s;
+}
+
 /* A new wait, or NULL without an exception where asyncio's own coroutine must answer: another socket type, debug. */
 static TdlSockWait *sockwait_new(TdlLoop *loop, PyObject *sock, enum tdl_sockop op)
 {
@@ -385,24 +508,31 @@ static TdlSockWait *sockwait_new(TdlLoop *loop, PyObject *sock, enum tdl_sockop 
         PyErr_Clear();
         return NULL;
     }
-    TdlSockWait *s = PyObject_GC_New(TdlSockWait, st->sockwait_type);
-    if (s == NULL) {
+    return sockwait_make(loop, sock, (int)fd, op);
+}
+
+/* _connect_numeric(host, port): an awaitable that gives a connected descriptor, or None if host is no plain address. */
+static PyObject *loop_connect_numeric(PyObject *self, PyObject *args)
+{
+    const char *host;
+    int port;
+    struct sockaddr_in6 in6 = {.sin6_family = AF_INET6};
+    struct sockaddr_in *in = (struct sockaddr_in *)(void *)&in6;
+    if (!PyArg_ParseTuple(args, "si", &host, &port) || tdl__check_closed(TDL_LOOP(self)) < 0) {
         return NULL;
     }
-    s->loop = (TdlLoop *)Py_NewRef((PyObject *)loop);
-    s->sock = Py_NewRef(sock);
-    s->weakrefs = NULL;
-    s->future = NULL;
-    s->await = NULL;
-    s->view.obj = NULL;
-    s->done = 0;
-    s->size = 0;
-    s->fd = (int)fd;
-    s->op = (uint8_t)op;
-    s->state = TDL_SOCKWAIT_NEW;
-    tdl_item_init(&s->item, sockwait_run);
-    PyObject_GC_Track(s);
-    return s;
+    bool v6 = inet_pton(AF_INET6, host, &in6.sin6_addr) == 1;
+    if (port < 0 || port > UINT16_MAX || (!v6 && inet_pton(AF_INET, host, &in->sin_addr) != 1)) {
+        Py_RETURN_NONE;
+    }
+    in6.sin6_family = v6 ? AF_INET6 : AF_INET;
+    in6.sin6_port = htons((uint16_t)port);
+    TdlSockWait *s = sockwait_make(TDL_LOOP(self), Py_None, -1, TDL_SOCKOP_CONNECT);
+    if (s != NULL) {
+        s->address = in6;
+        s->address_len = v6 ? sizeof in6 : sizeof *in;
+    }
+    return (PyObject *)s;
 }
 
 static PyObject *slow(PyObject *self, const char *method, PyObject *const *args, Py_ssize_t nargs,
@@ -465,6 +595,7 @@ PyMethodDef tdl__sockops_loop_methods[] = {
                "Receive into a writable buffer; awaitable, gives the number of bytes.")},
     {"sock_sendall", TDL_KEYWORD_METHOD(loop_sock_sendall),
      PyDoc_STR("sock_sendall($self, /, sock, data)\n--\n\nSend all of a bytes-like object; awaitable.")},
+    {"_connect_numeric", loop_connect_numeric, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

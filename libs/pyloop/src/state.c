@@ -82,6 +82,7 @@ int tdl__state_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->stream_type);
     Py_VISIT(st->acceptor_type);
     Py_VISIT(st->sockwait_type);
+    Py_VISIT(st->job_type);
     Py_VISIT(st->udp_type);
     Py_VISIT(st->asyncio_handle);
     Py_VISIT(st->asyncio_timer_handle);
@@ -104,6 +105,7 @@ int tdl__state_clear(PyObject *module)
     Py_CLEAR(st->stream_type);
     Py_CLEAR(st->acceptor_type);
     Py_CLEAR(st->sockwait_type);
+    Py_CLEAR(st->job_type);
     Py_CLEAR(st->udp_type);
     Py_CLEAR(st->asyncio_handle);
     Py_CLEAR(st->asyncio_timer_handle);

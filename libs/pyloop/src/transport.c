@@ -506,6 +506,49 @@ static PyType_Spec stream_spec = {
     .slots = stream_slots,
 };
 
+/* Learn the peer of an INET socket, and send small writes at once, as asyncio does for TCP. */
+static void set_up_tcp(TdlStream *t)
+{
+    socklen_t len = sizeof t->peer;
+    if (getpeername(t->fd, &t->peer.any, &len) == 0 && len <= sizeof t->peer &&
+        (t->peer.any.sa_family == AF_INET || t->peer.any.sa_family == AF_INET6)) {
+        t->peer_len = (uint8_t)len;
+        int on = 1;
+        (void)setsockopt(t->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    }
+}
+
+static PyObject *stream_started(TdlStream *t, PyObject *waiter)
+{
+    if (tdl__stream_start(t, waiter) < 0) {
+        tdl__stream_force_close(t, NULL);
+        Py_CLEAR(t);
+    }
+    return (PyObject *)t;
+}
+
+/* _make_stream_fd(fd, protocol, waiter): a transport for a connected TCP descriptor, which it owns from here on. */
+static PyObject *loop_make_stream_fd(PyObject *self, PyObject *args)
+{
+    TdlLoop *loop = TDL_LOOP(self);
+    int fd;
+    PyObject *protocol, *waiter;
+    if (!PyArg_ParseTuple(args, "iOO", &fd, &protocol, &waiter)) {
+        return NULL;
+    }
+    TdlStream *t = tdl__check_closed(loop) < 0 ? NULL : tdl__stream_new(loop, fd, NULL, protocol, NULL);
+    if (t == NULL) {
+        close(fd);
+        return NULL;
+    }
+    set_up_tcp(t);
+    socklen_t len = sizeof t->family;
+    (void)getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &t->family, &len);
+    t->type = SOCK_STREAM;
+    t->proto = IPPROTO_TCP;
+    return stream_started(t, waiter);
+}
+
 /* _make_stream(sock, protocol, waiter, extra, server): a transport for a connected socket object. */
 static PyObject *loop_make_stream(PyObject *self, PyObject *args)
 {
@@ -524,19 +567,8 @@ static PyObject *loop_make_stream(PyObject *self, PyObject *args)
         return NULL;
     }
     t->extra = PyDict_Check(extra) ? Py_NewRef(extra) : NULL;
-    socklen_t len = sizeof t->peer;
-    if (getpeername(fd, &t->peer.any, &len) == 0 && len <= sizeof t->peer &&
-        (t->peer.any.sa_family == AF_INET || t->peer.any.sa_family == AF_INET6)) {
-        t->peer_len = (uint8_t)len;
-        int on = 1;
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* as asyncio does for TCP */
-    }
-    if (tdl__stream_start(t, waiter) < 0) {
-        tdl__stream_force_close(t, NULL);
-        Py_DECREF(t);
-        return NULL;
-    }
-    return (PyObject *)t;
+    set_up_tcp(t);
+    return stream_started(t, waiter);
 }
 
 PyObject *tdl__stream_item_owner(struct tdl_item *item)
@@ -558,6 +590,7 @@ PyObject *tdl__stream_item_owner(struct tdl_item *item)
 
 PyMethodDef tdl__transport_loop_methods[] = {
     {"_make_stream", loop_make_stream, METH_VARARGS, NULL},
+    {"_make_stream_fd", loop_make_stream_fd, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -99,3 +99,4 @@ class Lookups:
 
 for _method in (Lookups.getaddrinfo, Lookups.getnameinfo, Lookups.set_default_executor, Lookups.shutdown_default_executor):
     _method.__qualname__ = f"BaseEventLoop.{_method.__name__}"  # errors and coroutines then read as asyncio's
+Lookups.shutdown_default_executor.__wrapped__ = asyncio.BaseEventLoop.shutdown_default_executor  # type: ignore[attr-defined]

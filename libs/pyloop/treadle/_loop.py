@@ -16,6 +16,7 @@ import warnings
 import weakref
 from asyncio import base_events, constants, coroutines, events, trsock, unix_events
 from asyncio.log import logger
+from concurrent.futures import ThreadPoolExecutor, thread as _pool
 from typing import Any
 
 from . import _treadle
@@ -26,6 +27,11 @@ _UnixLoop: Any = asyncio.SelectorEventLoop
 
 def _ignore_signal(signum: int, frame: Any) -> None:
     """Keep a signal from its default action; its number arrives through the wakeup descriptor."""
+
+
+def _pool_is_known(executor: Any) -> bool:
+    """Whether the pool's queue takes a job of ours: a plain ThreadPoolExecutor in the shape of Python 3.11 to 3.13."""
+    return getattr(executor, "_initializer", executor) is None and not executor._broken
 
 
 class _Watched:
@@ -87,16 +93,15 @@ class Loop(_treadle.LoopBase, Lookups, _UnixLoop):
         self._check_running()
         self._set_coroutine_origin_tracking(self._debug)
         old_agen_hooks = sys.get_asyncgen_hooks()
-        main = threading.current_thread() is threading.main_thread()
+        signals = False
         try:
             self._thread_id = threading.get_ident()
             sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
             events._set_running_loop(self)
-            if main:
-                self._enter_signals()
+            signals = self._enter_signals()
             self._run()
         finally:
-            if main:
+            if signals:
                 self._leave_signals()
             self._stopping = False
             self._thread_id = None
@@ -143,13 +148,47 @@ class Loop(_treadle.LoopBase, Lookups, _UnixLoop):
         self._add_callback(handle)
         self._write_to_self()
 
+    # Executor
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+        """Call func(*args) in a thread of the executor, None for the default one; return an asyncio future."""
+        if type(executor) is not ThreadPoolExecutor and executor is not None or self._debug:
+            return _UnixLoop.run_in_executor(self, executor, func, *args)
+        self._check_closed()
+        if executor is None:
+            executor = self._default_executor
+            self._check_default_executor()
+            if executor is None:
+                executor = self._default_executor = ThreadPoolExecutor(thread_name_prefix="asyncio")
+        if not _pool_is_known(executor):
+            return _UnixLoop.run_in_executor(self, executor, func, *args)
+        future = self.create_future()
+        job = self._make_job(future, func, args)
+        with executor._shutdown_lock, _pool._global_shutdown_lock:
+            if executor._shutdown:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            if _pool._shutdown:
+                raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+            executor._work_queue.put(job)
+            executor._adjust_thread_count()
+        return future
+
     # Signals
 
-    def _enter_signals(self) -> None:
-        """Let every C-level signal wake the poll; whoever had the wakeup descriptor gets its bytes from us."""
+    def _enter_signals(self) -> bool:
+        """Let every C-level signal wake the poll; whoever had the wakeup descriptor gets its bytes from us.
+
+        False in a thread or interpreter that gets no signals.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return False
         wfd = self._signal_fds()[1]
-        old = signal.set_wakeup_fd(wfd, warn_on_full_buffer=False)
+        try:
+            old = signal.set_wakeup_fd(wfd, warn_on_full_buffer=False)
+        except ValueError:
+            return False  # the main thread of a subinterpreter
         self._foreign_wakeup_fd = -1 if old == wfd else old
+        return True
 
     def _leave_signals(self) -> None:
         if self.is_closed():

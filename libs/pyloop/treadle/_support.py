@@ -64,6 +64,16 @@ def _transport_debug_exc(transport: Any, message: str, exc: BaseException) -> No
     logger.debug("%r: %s", transport, message, exc_info=exc)
 
 
+def set_job_exception(future: Any, exc: BaseException) -> None:
+    """Give a future what a pool's thread raised; what no future can carry is told by a RuntimeError."""
+    try:
+        future.set_exception(futures._convert_future_exc(exc))
+    except TypeError:
+        wrapped = RuntimeError("StopIteration interacts badly with generators and cannot be raised into a Future")
+        wrapped.__cause__ = exc
+        future.set_exception(wrapped)
+
+
 def detach_server(server: Any, transport: Any) -> None:
     """Tell a server that a transport was collected without being closed."""
     if sys.version_info >= (3, 13):
