@@ -101,16 +101,38 @@ async def test_every_kind_of_buffer_can_be_written(t, family):
     await peer.done
 
 
-@twin
-async def test_a_bytearray_may_change_after_write(t, family):
-    transport, protocol, peer_transport, peer = await connected(t, family)
-    data = bytearray(b"a" * 4_000_000)
-    transport.write(data)
-    data[:] = b"b" * len(data)
-    transport.close()
-    await peer.done
-    t.log(set(peer.received) == {ord("a")}, len(peer.received))
-    t.channels["server"] = [e if e[0] != "data" else ("data", len(e[1])) for e in t.channels["server"]]
+def own(case, *args):
+    """Runs a case on treadle alone, where asyncio of some Pythons is known to be wrong; returns its channels."""
+    if LOOP_MODULE == "asyncio":
+        pytest.skip("asyncio is wrong here in some Pythons")
+    return run_arm(subject_loop, False, case, args)[0]
+
+
+def test_a_bytearray_may_change_after_write(family):
+    """asyncio 3.12 and later keep a view of it, so the peer gets what was written over."""
+    async def case(t, family):
+        transport, protocol, peer_transport, peer = await connected(t, family)
+        data = bytearray(b"a" * 4_000_000)
+        transport.write(data)
+        data[:] = b"b" * len(data)
+        transport.close()
+        await peer.done
+        t.log(set(peer.received) == {ord("a")}, len(peer.received))
+
+    assert own(case, family)["main"] == [(True, 4_000_000)]
+
+
+def test_writelines_on_a_closed_transport_is_dropped():
+    """asyncio 3.12 and 3.13.0 raise TypeError (gh-136234)."""
+    async def case(t):
+        transport, protocol, peer = await raw(t, "unix")
+        transport.close()
+        await protocol.done
+        t.call(transport.writelines, [b"late"])
+        t.log(transport.get_write_buffer_size())
+        peer.close()
+
+    assert own(case)["main"] == [("returned", None), (0,)]
 
 
 @twin
@@ -210,7 +232,6 @@ async def test_close_twice_and_calls_on_a_closed_transport(t, family):
         t.call(call)
     for _ in range(8):
         t.call(transport.write, b"late")
-    t.call(transport.writelines, [b"late"])
     t.log(transport.is_closing(), transport.get_write_buffer_size(), transport.is_reading())
     t.log(transport.get_extra_info("nothing", "default"))
     peer.close()
@@ -343,9 +364,7 @@ def test_close_inside_resume_writing_is_one_connection_lost():
         await t.turns(5)
         peer.close()
 
-    if LOOP_MODULE != "asyncio":
-        channels, _ = run_arm(subject_loop, False, case)
-        assert channels == {"p": [("made",), ("pause",), ("resume",), ("lost", None)]}
+    assert own(case) == {"p": [("made",), ("pause",), ("resume",), ("lost", None)]}
 
 
 @twin

@@ -55,6 +55,7 @@ def norm(value):
         value = value.replace("TCPTransport", "_SelectorSocketTransport")
         value = re.sub(r"<(?:TCPTransp|_SelectorS)\w*\.\.\.\w*", "<TRANSPORT...", value)
         value = re.sub(r"File descriptor \d+", "File descriptor N", value)
+        value = re.sub(r"\bTask-\d+", "Task-N", value)
         value = re.sub(r"\bpid=\d+", "pid=N", value)
         value = re.sub(r"fileno\(\)=-?\d+", "fileno()=N", value)
         return _PORT.sub(r"\1\2PORT", value)
