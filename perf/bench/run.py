@@ -39,6 +39,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--full", action="store_true", help="7 rounds of long samples, with the control and +mmap arms")
     parser.add_argument("--control", action="store_true", help="add treadle#2, the same loop as its own control")
     parser.add_argument("--mmap", action="store_true", help="add each peer with glibc's mmap threshold raised")
+    parser.add_argument("--paired", action="store_true", help="also print ratios round by round, with 95%% intervals")
     parser.add_argument("--timeout", type=float, default=120, help="seconds a process may take before it has failed")
     parser.add_argument("--out", type=Path, help="folder for the results; default: a new one under out/")
     parser.add_argument("--tools", type=Path, help="folder of the built load generator and C echo server")
@@ -46,7 +47,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     if args.quick:
         args.rounds, args.seconds = 3, 0.12
     if args.full:
-        args.rounds, args.seconds, args.control, args.mmap = 7, 0.5, True, True
+        args.rounds, args.seconds, args.control, args.mmap, args.paired = 7, 0.5, True, True, True
     if args.rounds < 1:
         parser.error("--rounds must be 1 or more")
     return args
@@ -186,7 +187,9 @@ def main(argv: list[str] | None = None) -> int:
         files.append(out / f"{name}.json")
         report.write(files[-1], document)
     print()
-    compare.main([*map(str, files), "--markdown", str(out / "comparison.md"), "--png", str(out / "comparison.png")])
+    paired = ["--paired"] if args.paired and "treadle" in {arm.name for arm in arms} else []
+    compare.main([*map(str, files), *paired, "--markdown", str(out / "comparison.md"),
+                  "--png", str(out / "comparison.png")])
     print(f"\nwritten to {out}")
     return 0
 
