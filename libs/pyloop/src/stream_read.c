@@ -1,5 +1,6 @@
 /* Reading: one recv for each time the descriptor is readable, handed to the protocol at once. */
 #include "stream.h"
+#include "tls.h"
 
 #include <errno.h>
 
@@ -142,27 +143,40 @@ static void read_data(TdlStream *t)
     Py_XDECREF(result);
 }
 
-static int get_buffer(TdlStream *t, Py_buffer *view)
+/* A buffer that cannot be filled is told in the words of sock.recv_into, which asyncio gives it to. */
+/* The protocol's buffer, checked as asyncio checks it: its length first. */
+static PyObject *get_buffer(TdlStream *t)
 {
     struct tdl_module_state *st = t->loop->state;
     PyObject *hint = PyLong_FromLong(-1);
     PyObject *buffer = hint != NULL ? PyObject_CallMethodOneArg(t->protocol, st->str_get_buffer, hint) : NULL;
     Py_XDECREF(hint);
-    int code = buffer != NULL ? PyObject_GetBuffer(buffer, view, PyBUF_WRITABLE) : -1;
-    Py_XDECREF(buffer);
-    if (code == 0 && view->len == 0) {
-        PyBuffer_Release(view);
+    Py_ssize_t len = buffer != NULL ? PyObject_Size(buffer) : -1;
+    if (len == 0) {
         PyErr_SetString(PyExc_RuntimeError, "get_buffer() returned an empty buffer");
-        code = -1;
     }
-    return code;
+    if (len <= 0) {
+        Py_CLEAR(buffer);
+    }
+    return buffer;
 }
 
 static void read_buffered(TdlStream *t)
 {
     Py_buffer view;
-    if (get_buffer(t, &view) < 0) {
+    PyObject *buffer = get_buffer(t);
+    if (buffer == NULL) {
         tdl__stream_fatal(t, "Fatal error: protocol.get_buffer() call failed.");
+        return;
+    }
+    int code = PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE);
+    if (code < 0) {
+        PyErr_Format(PyExc_TypeError, "recv_into() argument 1 must be read-write bytes-like object, not %s",
+                     Py_TYPE(buffer)->tp_name);
+    }
+    Py_DECREF(buffer);
+    if (code < 0) {
+        tdl__stream_fatal(t, "Fatal read error on socket transport");
         return;
     }
     ssize_t n = t->state == TDL_STREAM_OPEN ? recv_into(t, view.buf, (size_t)view.len) : -1;
@@ -187,6 +201,22 @@ static void read_buffered(TdlStream *t)
     Py_XDECREF(result);
 }
 
+/* The protocol is treadle's own: no Python call stands between the kernel and the BIO. */
+static void read_tls(TdlStream *t)
+{
+    char *buffer = tdl__tls_input(t->loop);
+    ssize_t n = buffer != NULL ? recv_into(t, buffer, TDL_READ_BUFFER_SIZE) : -1;
+    if (buffer == NULL) {
+        tdl__stream_fatal(t, "Fatal read error on socket transport");
+    } else if (n < 0) {
+        on_recv_error(t, errno);
+    } else if (n == 0) {
+        on_eof(t);
+    } else if (tdl__tls_received(t->protocol, n) < 0) {
+        tdl__stream_fatal(t, "Fatal error: protocol.buffer_updated() call failed.");
+    }
+}
+
 void tdl__stream_read_run(struct tdl_item *item)
 {
     TdlStream *t = TDL_CONTAINER_OF(item, TdlStream, read_item);
@@ -195,7 +225,9 @@ void tdl__stream_read_run(struct tdl_item *item)
         if (PyContext_Enter(context) < 0) {
             tdl__stream_fatal(t, "Fatal read error on socket transport");
         } else {
-            if (t->buffered) {
+            if (t->tls) {
+                read_tls(t);
+            } else if (t->buffered) {
                 read_buffered(t);
             } else {
                 read_data(t);

@@ -34,6 +34,7 @@ int tdl__stream_set_protocol(TdlStream *t, PyObject *protocol)
         return -1;
     }
     t->buffered = buffered > 0;
+    t->tls = PyObject_TypeCheck(protocol, t->loop->state->tls_type);
     Py_XSETREF(t->protocol, Py_NewRef(protocol));
     return 0;
 }
@@ -295,21 +296,13 @@ static PyObject *stream_set_write_buffer_limits(PyObject *self, PyObject *args, 
                                      &low)) {
         return NULL;
     }
-    Py_ssize_t low_size = low == Py_None ? -1 : PyNumber_AsSsize_t(low, PyExc_OverflowError);
-    Py_ssize_t high_size = high == Py_None ? -1 : PyNumber_AsSsize_t(high, PyExc_OverflowError);
-    if (PyErr_Occurred()) {
+    PyObject *limits = PyObject_CallMethod(t->loop->state->support, "write_buffer_limits", "OO", high, low);
+    Py_ssize_t high_size, low_size;
+    if (limits == NULL || !PyArg_ParseTuple(limits, "nn", &high_size, &low_size)) {
+        Py_XDECREF(limits);
         return NULL;
     }
-    if (high == Py_None) {
-        high_size = low == Py_None ? TDL_STREAM_HIGH_WATER : 4 * low_size;
-    }
-    if (low == Py_None) {
-        low_size = high_size / 4;
-    }
-    if (!(high_size >= low_size && low_size >= 0)) {
-        PyErr_Format(PyExc_ValueError, "high (%zd) must be >= low (%zd) must be >= 0", high_size, low_size);
-        return NULL;
-    }
+    Py_DECREF(limits);
     t->high_water = (size_t)high_size;
     t->low_water = (size_t)low_size;
     if (t->protocol != NULL) {

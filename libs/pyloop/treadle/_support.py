@@ -64,6 +64,17 @@ def _transport_debug_exc(transport: Any, message: str, exc: BaseException) -> No
     logger.debug("%r: %s", transport, message, exc_info=exc)
 
 
+def write_buffer_limits(high: Any, low: Any) -> tuple[int, int]:
+    """Return the marks that asyncio makes of set_write_buffer_limits' arguments, which may be None."""
+    if high is None:
+        high = 64 * 1024 if low is None else 4 * low
+    if low is None:
+        low = high // 4
+    if not high >= low >= 0:
+        raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
+    return high, low
+
+
 def set_job_exception(future: Any, exc: BaseException) -> None:
     """Give a future what a pool's thread raised; what no future can carry is told by a RuntimeError."""
     try:
