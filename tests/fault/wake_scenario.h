@@ -42,7 +42,8 @@ static inline int scenario_wait(struct tdl_wake *wake)
     return rc;
 }
 
-static inline int scenario_post_and_run(struct tdl_sched *sched, struct tdl_inbox *inbox, struct tdl_wake *wake)
+static inline int scenario_post_and_run(struct tdl_sched *sched, struct tdl_inbox *inbox,
+                                        struct tdl_wake *wake)
 {
     int rc = 0, posted = 0;
 

@@ -33,11 +33,13 @@ static inline void *stall_watch(void *arg)
         struct timespec until;
         (void)clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec += STALL_S;
-        while (!stall->done && pthread_cond_clockwait(&stall->ended, &stall->lock, CLOCK_MONOTONIC, &until) == 0) {
+        while (!stall->done &&
+               pthread_cond_clockwait(&stall->ended, &stall->lock, CLOCK_MONOTONIC, &until) == 0) {
         }
         uint64_t seen = tdl_load_relaxed_u64(stall->progress);
         if (!stall->done && seen == last) {
-            fprintf(stderr, "stalled: no progress in %d s after %llu steps\n", STALL_S, (unsigned long long)seen);
+            fprintf(stderr, "stalled: no progress in %d s after %llu steps\n", STALL_S,
+                    (unsigned long long)seen);
             if (stall->show != NULL)
                 stall->show();
             _exit(1);

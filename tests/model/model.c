@@ -568,8 +568,8 @@ int model_main(int argc, char **argv, const struct model_scenario *scenarios, si
 
     for (size_t i = 0; i < count; i++) {
         explore(&scenarios[i]);
-        printf("%s: %llu executions, %zu states", scenarios[i].name,
-               (unsigned long long)explorer.executions, explorer.visited_used);
+        printf("%s: %llu executions, %zu states", scenarios[i].name, (unsigned long long)explorer.executions,
+               explorer.visited_used);
         if (explorer.violation == NULL) {
             printf(", no violation\n");
             continue;

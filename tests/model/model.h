@@ -21,7 +21,8 @@ enum model_operation { MODEL_SET, MODEL_ADD, MODEL_SUB, MODEL_OR };
 void model_init(const void *word, uint64_t value);
 uint64_t model_load(const void *word, enum model_order order);
 void model_store(const void *word, uint64_t value, enum model_order order);
-uint64_t model_rmw(const void *word, enum model_operation operation, uint64_t operand, enum model_order order);
+uint64_t model_rmw(const void *word, enum model_operation operation, uint64_t operand,
+                   enum model_order order);
 bool model_cas(const void *word, uint64_t *expected, uint64_t desired, enum model_order order);
 /* Sleeps until there is something the thread has not seen, then sees the newest of every word. */
 void model_pause(void);

@@ -16,7 +16,7 @@ struct sim_host {
     struct tdl_wake wake;
     struct tdl_inbox inbox;
     uint64_t now_ns;
-    struct tdl_queue io; /* what the next poll finds ready */
+    struct tdl_queue io;                                /* what the next poll finds ready */
     void (*others)(struct sim_host *self, bool parked); /* other threads' time to act; may be NULL */
 };
 

@@ -30,7 +30,7 @@ static struct sim {
     struct actor actors[ACTORS];
     struct entry reference[REFERENCE];
     size_t first, last, generation; /* the reference's ready queue, and what is left of its generation */
-    bool in_poll, taken, begun; /* where in the turn it is: begun with the first item run or dropped */
+    bool in_poll, taken, begun;     /* where in the turn it is: begun with the first item run or dropped */
     uint64_t random, armings, ran, steps;
 } sim;
 

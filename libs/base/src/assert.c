@@ -29,8 +29,9 @@ void tdl_assert_fail(const char *file, int line, const char *expression)
     } while (rest > 0);
 
     struct iovec parts[] = {
-        tdl__assert_part(file),           tdl__assert_part(":"),        tdl__assert_part(digits + at),
-        tdl__assert_part(": assertion failed: "), tdl__assert_part(expression), tdl__assert_part("\n"),
+        tdl__assert_part(file),        tdl__assert_part(":"),
+        tdl__assert_part(digits + at), tdl__assert_part(": assertion failed: "),
+        tdl__assert_part(expression),  tdl__assert_part("\n"),
     };
     ssize_t written = writev(STDERR_FILENO, parts, (int)(sizeof parts / sizeof parts[0]));
     (void)written;

@@ -268,10 +268,11 @@ START_TEST(the_check_sees_a_wrong_count_and_a_wrong_order)
 END_TEST
 
 SUITE("core/sched", items_have_the_promised_sizes, a_generation_runs_in_the_order_pushed,
-      what_a_generation_schedules_waits_for_the_next, what_is_pushed_after_the_freeze_is_not_in_the_generation,
-      an_item_may_push_itself_again_from_its_run, an_item_may_free_itself_in_its_run_and_in_its_drop,
-      a_canceled_item_is_dropped_in_its_place_and_idle_again,
-      without_a_drop_a_canceled_item_is_just_skipped, an_item_may_cancel_a_later_one_of_its_generation,
+      what_a_generation_schedules_waits_for_the_next,
+      what_is_pushed_after_the_freeze_is_not_in_the_generation, an_item_may_push_itself_again_from_its_run,
+      an_item_may_free_itself_in_its_run_and_in_its_drop,
+      a_canceled_item_is_dropped_in_its_place_and_idle_again, without_a_drop_a_canceled_item_is_just_skipped,
+      an_item_may_cancel_a_later_one_of_its_generation,
       an_interrupted_run_leaves_the_rest_in_front_and_in_order,
       an_interrupt_outside_of_a_run_takes_nothing_away,
       a_stop_lets_the_generation_finish_and_stays_until_cleared, the_mark_counts_local_pushes,

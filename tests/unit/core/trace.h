@@ -10,7 +10,7 @@ struct traced {
     struct tdl_item item;
     char name;
     struct tdl_sched *sched;
-    struct traced *then;      /* pushed when this one runs */
+    struct traced *then; /* pushed when this one runs */
     void (*also)(struct traced *);
 };
 

@@ -201,8 +201,7 @@ END_TEST
 
 SUITE("core/turn", a_turn_flushes_polls_takes_and_then_runs,
       a_turn_with_something_ready_does_not_block_and_reads_no_clock,
-      a_turn_with_nothing_to_do_blocks_for_ever,
-      a_timer_bounds_the_wait_and_runs_in_the_turn_that_waited,
+      a_turn_with_nothing_to_do_blocks_for_ever, a_timer_bounds_the_wait_and_runs_in_the_turn_that_waited,
       a_stop_asked_for_before_the_turn_keeps_it_from_blocking,
       a_stop_takes_effect_in_the_turn_that_asked_also_when_it_came_from_another_thread,
       io_items_go_behind_what_was_ready_and_timers_behind_them,

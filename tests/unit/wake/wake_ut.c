@@ -247,5 +247,4 @@ SUITE("wake/wake", the_descriptor_is_nonblocking_and_not_inherited_by_exec,
       writes_of_two_parks_that_come_together_are_both_taken_back,
       spinning_gives_up_after_its_time_and_then_sleeps, a_notify_while_spinning_writes_nothing,
       notify_keeps_errno, a_signal_handler_may_notify_the_thread_it_interrupts,
-      a_signal_ends_the_wait_with_eintr_and_the_park_goes_on,
-      the_child_of_a_fork_has_a_descriptor_of_its_own)
+      a_signal_ends_the_wait_with_eintr_and_the_park_goes_on, the_child_of_a_fork_has_a_descriptor_of_its_own)

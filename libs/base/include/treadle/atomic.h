@@ -21,9 +21,9 @@
 extern "C" {
 #endif
 
+/* clang-format off */
 #define TDL_ATOMIC_INIT(initial) {(initial)}
 
-/* clang-format off */
 #define TDL__ATOMIC_DEFINE(suffix, type, value_type)                                                         \
     typedef struct type { value_type value; } type;                                                          \
     static inline void tdl_atomic_init_##suffix(type *a, value_type v)                                       \

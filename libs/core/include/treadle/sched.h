@@ -53,14 +53,14 @@ struct tdl_timer;
 
 /* One loop's scheduler. All fields but `drop` are private to core. */
 struct tdl_sched {
-    struct tdl_queue ready;          /* by mark; the frozen generation is its front */
-    size_t ready_count;              /* items in `ready`, canceled ones included */
-    size_t frozen;                   /* items of the generation still to run */
-    tdl_atomic_u32 pushed;           /* local pushes so far; written by the owner only */
-    uint32_t armed;                  /* armings so far, orders equal deadlines */
+    struct tdl_queue ready; /* by mark; the frozen generation is its front */
+    size_t ready_count;     /* items in `ready`, canceled ones included */
+    size_t frozen;          /* items of the generation still to run */
+    tdl_atomic_u32 pushed;  /* local pushes so far; written by the owner only */
+    uint32_t armed;         /* armings so far, orders equal deadlines */
     bool stopping;
     bool running;
-    struct tdl_timer *timers;        /* root of the heap */
+    struct tdl_timer *timers; /* root of the heap */
     size_t timer_count;
     void (*drop)(struct tdl_item *); /* called instead of `run` for canceled items; may be NULL */
 };
