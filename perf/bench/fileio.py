@@ -89,7 +89,7 @@ class Subject:
         context = module.AsyncioContext(limit, **more)
         self.closers.append(context.close)
         self.read = lambda fd, n, at: context.read(n, fd, at)
-        self.write, self.sync = context.write, context.fdsync
+        self.write, self.sync = (lambda fd, data, at: context.write(data, fd, at)), context.fdsync
 
     async def open(self, path: Path) -> None:
         """For libraries that read through file objects: one per worker, since a position is not shared."""

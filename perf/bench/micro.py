@@ -40,6 +40,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", help="write the JSON object there; - for standard output")
     parser.add_argument("--arm", help="the name the figures stand under; default: the loop")
     parser.add_argument("--tools", type=Path, help="folder of the built load generator and C echo server")
+    parser.add_argument("--placement", choices=["auto", "together", "apart", "free"], default="auto",
+                        help="processors of server and client; auto puts them on one for a single connection")
     parser.add_argument("--smoke", action="store_true", help="a few operations per row: does it run at all")
     parser.add_argument("--list", action="store_true", help="name the rows and exit")
     args = parser.parse_args(argv)
@@ -94,7 +96,8 @@ def main(argv: list[str] | None = None) -> int:
         args.samples, args.warmup, args.seconds = 1, 0, 0.05
     if args.loop != loops.LIMIT:
         loops.factory(args.loop)
-    options = rows.Options(args.loop, args.samples, args.warmup, args.seconds, args.smoke, args.tools)
+    options = rows.Options(args.loop, args.samples, args.warmup, args.seconds, args.smoke, args.tools,
+                           args.placement)
     quiet = args.json == "-"
     say = (lambda text: None) if quiet else lambda text: print(text, flush=True)
     samples: list[dict] = []
@@ -102,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
         samples += take(row, options, say)
     if args.json:
         shown = {"loop": args.loop, "case": args.case, "samples": args.samples, "warmup": args.warmup,
-                 "seconds": args.seconds, "smoke": args.smoke,
+                 "seconds": args.seconds, "smoke": args.smoke, "placement": args.placement,
                  "malloc_mmap_threshold": os.environ.get("MALLOC_MMAP_THRESHOLD_")}
         report.write(args.json, report.document("micro.py", args.arm or args.loop, shown, samples,
                                                 packages=packages(args.loop)))

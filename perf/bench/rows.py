@@ -30,6 +30,7 @@ class Options:
     seconds: float = 0.3
     smoke: bool = False
     tools: Path | None = None
+    placement: str = "auto"
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,8 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--control", action="store_true", help="add treadle#2, the same loop as its own control")
     parser.add_argument("--mmap", action="store_true", help="add each peer with glibc's mmap threshold raised")
     parser.add_argument("--paired", action="store_true", help="also print ratios round by round, with 95%% intervals")
+    parser.add_argument("--placement", choices=["auto", "together", "apart", "free"], default="auto",
+                        help="processors of server and client, as micro.py takes it")
     parser.add_argument("--timeout", type=float, default=120, help="seconds a process may take before it has failed")
     parser.add_argument("--out", type=Path, help="folder for the results; default: a new one under out/")
     parser.add_argument("--tools", type=Path, help="folder of the built load generator and C echo server")
@@ -83,7 +85,7 @@ def measure(arm: Arm, row: rows.Row, args: argparse.Namespace) -> dict:
         parts = 1 if row.whole else 3
         command = [sys.executable, str(HERE / "micro.py"), "--loop", arm.loop, "--arm", arm.name, "--case", row.name,
                    "--samples", str(parts), "--warmup", "1", "--seconds", str(args.seconds / parts),
-                   "--json", str(target)]
+                   "--json", str(target), "--placement", args.placement]
         command += ["--tools", str(args.tools)] if args.tools else []
         process = subprocess.Popen(command, env={**os.environ, **arm.env}, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -178,7 +180,7 @@ def main(argv: list[str] | None = None) -> int:
     arms = choose_arms(args)
     chosen = rows.select(args.case)
     out = args.out or report.ROOT / "out" / time.strftime("bench-%Y%m%d-%H%M%S")
-    shown = {"rounds": args.rounds, "seconds": args.seconds, "case": args.case,
+    shown = {"rounds": args.rounds, "seconds": args.seconds, "case": args.case, "placement": args.placement,
              "command": " ".join(sys.argv if argv is None else argv)}
     files = []
     for name, document in run(arms, chosen, args).items():

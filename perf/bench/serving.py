@@ -107,23 +107,24 @@ def _target(server: Server) -> list[str]:
     return ["--unix", server.path] if server.path else ["--port", str(server.port)]
 
 
-def place_together(server: int, client: int) -> None:
-    """Put the server's main thread and the client on one processor, for a single connection.
+def place(how: str, server: int, client: int, connections: int) -> None:
+    """Fix the processors of the server's main thread and of the client: `together`, `apart`, or not at all (`free`).
 
-    They take turns there, so nothing is lost, and the cost of waking an idle processor, which exceeds what the
-    loops differ by, stays out of the figures.
+    `auto` puts a single connection's two ends together. They take turns there, so nothing is lost, and the cost of
+    waking an idle processor, which exceeds what the loops differ by, stays out of the figures.
     """
-    processors = sorted(os.sched_getaffinity(0))[:1]
-    os.sched_setaffinity(server, processors)
-    os.sched_setaffinity(client, processors)
+    if how == "free" or (how == "auto" and connections > 1):
+        return
+    processors = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(server, processors[:1])
+    os.sched_setaffinity(client, processors[1:2] or processors if how == "apart" else processors[:1])
 
 
-def _drive(command: list[str], server: Server, connections: int, timeout_s: float) -> str:
+def _drive(command: list[str], server: Server, placement: str, connections: int, timeout_s: float) -> str:
     """Run the load generator beside `server` and return what it printed."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            if connections == 1:
-                place_together(server.pid, process.pid)
+            place(placement, server.pid, process.pid, connections)
             printed, errors = process.communicate(timeout=timeout_s)
         except BaseException:
             process.kill()
@@ -144,7 +145,7 @@ def load(options: Options, server: Server, mode: str, size: int, connections: in
                "--warmup", "0", "--seconds", str(options.seconds), "--pid", str(server.pid)]
     command += ["--tls"] if tls else []
     limit = START_TIMEOUT_S + 3 * options.seconds * (options.warmup + options.samples)
-    for line in _drive(command, server, connections, limit).splitlines():
+    for line in _drive(command, server, options.placement, connections, limit).splitlines():
         found = json.loads(line)
         if found["ops"] == 0:
             raise RuntimeError("no operation was answered within the sample")
