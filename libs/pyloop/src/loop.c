@@ -96,6 +96,8 @@ static void loop_close_native(TdlLoop *loop)
     tdl_wake_close(&loop->wake);
     PyMem_Free(loop->read_buffer);
     loop->read_buffer = NULL;
+    Py_CLEAR(loop->tls_records);
+    Py_CLEAR(loop->tls_plain);
 }
 
 char *tdl__read_buffer(TdlLoop *loop)
@@ -158,6 +160,8 @@ static int loop_clear(PyObject *self)
     Py_CLEAR(loop->task_factory);
     Py_CLEAR(loop->snapshot);
     Py_CLEAR(loop->transports);
+    Py_CLEAR(loop->tls_records);
+    Py_CLEAR(loop->tls_plain);
     Py_CLEAR(loop->debug_info);
     return 0;
 }

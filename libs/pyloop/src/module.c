@@ -1,5 +1,6 @@
 /* The extension module treadle._treadle: multi-phase, all state in the module. */
 #include "pyloop.h"
+#include "tls.h"
 
 #define TDL_TEXT_(x) #x
 #define TDL_TEXT(x) TDL_TEXT_(x)
@@ -15,6 +16,7 @@ static PyMethodDef module_methods[] = {
     {"features", module_features, METH_NOARGS,
      PyDoc_STR(
          "features($module, /)\n--\n\nReturn the versions that this module was built with and runs on.")},
+    {"_tls_setup", tdl__tls_setup, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -23,7 +25,7 @@ static int module_exec(PyObject *module)
     tdl__fork_setup();
     if (tdl__state_init(module) < 0 || tdl__handle_types(module) < 0 || tdl__loop_type(module) < 0 ||
         tdl__stream_type(module) < 0 || tdl__acceptor_type(module) < 0 || tdl__sockwait_type(module) < 0 || tdl__job_type(module) < 0 ||
-        tdl__udp_type(module) < 0 ||
+        tdl__udp_type(module) < 0 || tdl__tls_types(module) < 0 ||
         tdl_files_exec(module) < 0) {
         return -1;
     }

@@ -69,13 +69,16 @@ struct tdl_watch;
     XX(loop)                                                                                                 \
     XX(name)                                                                                                 \
     XX(pause_writing)                                                                                        \
+    XX(pending)                                                                                              \
     XX(peername)                                                                                             \
+    XX(read)                                                                                                 \
     XX(remove_done_callback)                                                                                 \
     XX(resume_writing)                                                                                       \
     XX(set_exception)                                                                                        \
     XX(set_result)                                                                                           \
     XX(socket)                                                                                               \
-    XX(sockname)
+    XX(sockname)                                                                                             \
+    XX(write)
 
 /* What the module owns; found from any of its types. */
 struct tdl_module_state {
@@ -87,6 +90,10 @@ struct tdl_module_state {
     PyTypeObject *sockwait_type;
     PyTypeObject *job_type;
     PyTypeObject *udp_type;
+    PyTypeObject *tls_type;
+    PyTypeObject *span_type;
+    PyObject *tls_wrapped, *tls_flushing; /* members of asyncio's SSLProtocolState */
+    PyObject *tls_again;                  /* the exceptions that mean: more records first */
     PyObject *asyncio_handle;
     PyObject *asyncio_timer_handle;
     PyObject *asyncio_transport;
@@ -209,6 +216,7 @@ struct tdl_loop {
     PyObject *task_factory; /* None for asyncio.Task */
     PyObject *snapshot;     /* the last copy of a context made for a handle; never entered */
     PyObject *transports;   /* {descriptor: transport} of the transports that are Python, by weak reference */
+    PyObject *tls_records, *tls_plain; /* memory for TLS, made when first needed; holds no references */
     char *read_buffer;      /* shared by all stream transports of this loop: they read one at a time */
     uint32_t fork_seen;
     int signal_rfd, signal_wfd;

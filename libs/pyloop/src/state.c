@@ -84,6 +84,11 @@ int tdl__state_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->sockwait_type);
     Py_VISIT(st->job_type);
     Py_VISIT(st->udp_type);
+    Py_VISIT(st->tls_type);
+    Py_VISIT(st->span_type);
+    Py_VISIT(st->tls_wrapped);
+    Py_VISIT(st->tls_flushing);
+    Py_VISIT(st->tls_again);
     Py_VISIT(st->asyncio_handle);
     Py_VISIT(st->asyncio_timer_handle);
     Py_VISIT(st->asyncio_transport);
@@ -107,6 +112,11 @@ int tdl__state_clear(PyObject *module)
     Py_CLEAR(st->sockwait_type);
     Py_CLEAR(st->job_type);
     Py_CLEAR(st->udp_type);
+    Py_CLEAR(st->tls_type);
+    Py_CLEAR(st->span_type);
+    Py_CLEAR(st->tls_wrapped);
+    Py_CLEAR(st->tls_flushing);
+    Py_CLEAR(st->tls_again);
     Py_CLEAR(st->asyncio_handle);
     Py_CLEAR(st->asyncio_timer_handle);
     Py_CLEAR(st->asyncio_transport);

@@ -46,6 +46,7 @@ typedef struct tdl_stream {
     uint32_t dropped_writes; /* writes after the connection was lost */
     uint8_t state;           /* enum tdl_stream_state */
     bool buffered;           /* the protocol is an asyncio.BufferedProtocol */
+    bool tls;                /* the protocol is treadle's own for TLS */
     bool paused;             /* pause_reading() */
     bool eof;                /* write_eof() */
     bool read_eof;           /* the peer will send no more */

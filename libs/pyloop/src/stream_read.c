@@ -212,7 +212,7 @@ static void read_tls(TdlStream *t)
         on_recv_error(t, errno);
     } else if (n == 0) {
         on_eof(t);
-    } else if (tdl__tls_received(t->protocol, n) < 0) {
+    } else if (tdl__tls_received(t->loop, t->protocol, n) < 0) {
         tdl__stream_fatal(t, "Fatal error: protocol.buffer_updated() call failed.");
     }
 }

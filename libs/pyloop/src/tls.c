@@ -55,6 +55,13 @@ static int failed(TdlTls *p)
     return result != NULL ? 0 : -1;
 }
 
+/* Whether SSLProtocol.__init__ has run; its __del__ and the collector come too early and too late. */
+static bool is_ready(const TdlTls *p)
+{
+    return p->loop != NULL && p->state != NULL && p->sslobj != NULL && p->incoming != NULL &&
+           p->outgoing != NULL && p->transport != NULL && p->app_protocol != NULL && p->backlog != NULL;
+}
+
 static struct tdl_module_state *state_of(const TdlTls *p)
 {
     return TDL_LOOP(p->loop)->state;
@@ -105,8 +112,10 @@ static int process_outgoing(TdlTls *p)
     Py_ssize_t n = pending(p, p->outgoing);
     if (n > 0 && !p->ssl_writing_paused) {
         PyObject *data = PyObject_CallMethodNoArgs(p->outgoing, state_of(p)->str_read);
+        PyObject *transport = Py_NewRef(p->transport);
         PyObject *result =
-            data != NULL ? PyObject_CallMethodOneArg(p->transport, state_of(p)->str_write, data) : NULL;
+            data != NULL ? PyObject_CallMethodOneArg(transport, state_of(p)->str_write, data) : NULL;
+        Py_DECREF(transport);
         Py_XDECREF(data);
         Py_XDECREF(result);
         if (result == NULL) {
@@ -178,6 +187,20 @@ static bool reads(const TdlTls *p)
     return p->state == st->tls_wrapped || p->state == st->tls_flushing;
 }
 
+static int deliver(TdlTls *p, const char *bytes, size_t size)
+{
+    PyObject *data = PyBytes_FromStringAndSize(bytes, (Py_ssize_t)size);
+    if (data == NULL) {
+        return -1;
+    }
+    PyObject *app = Py_NewRef(p->app_protocol);
+    PyObject *result = PyObject_CallMethodOneArg(app, state_of(p)->str_data_received, data);
+    Py_DECREF(app);
+    Py_DECREF(data);
+    Py_XDECREF(result);
+    return result != NULL ? 0 : -1;
+}
+
 static int read_copied(TdlTls *p)
 {
     TdlLoop *loop = TDL_LOOP(p->loop);
@@ -187,16 +210,8 @@ static int read_copied(TdlTls *p)
         if (read_plain(p, span, &plain) < 0) {
             return -1;
         }
-        if (plain.size > 0) {
-            PyObject *data = PyBytes_FromStringAndSize(span->memory, (Py_ssize_t)plain.size);
-            PyObject *result = data != NULL ? PyObject_CallMethodOneArg(p->app_protocol,
-                                                                        loop->state->str_data_received, data)
-                                            : NULL;
-            Py_XDECREF(data);
-            Py_XDECREF(result);
-            if (result == NULL) {
-                return -1;
-            }
+        if (plain.size > 0 && deliver(p, span->memory, plain.size) < 0) {
+            return -1;
         }
         if (plain.closed) {
             return on_close_notify(p);
@@ -281,11 +296,21 @@ static int do_read(TdlTls *p)
     return code < 0 ? failed(p) : 0;
 }
 
-int tdl__tls_received(PyObject *protocol, Py_ssize_t n)
+static int not_ready(void)
 {
-    TdlTls *p = TDL_TLS(Py_NewRef(protocol));
+    PyErr_SetString(PyExc_RuntimeError, "the TLS protocol has no connection");
+    return -1;
+}
+
+int tdl__tls_received(TdlLoop *loop, PyObject *protocol, Py_ssize_t n)
+{
+    TdlTls *p = TDL_TLS(protocol);
+    if (!is_ready(p) || p->loop != (PyObject *)loop) {
+        return not_ready();
+    }
+    Py_INCREF(p);
     struct tdl_module_state *st = state_of(p);
-    TdlSpan *span = (TdlSpan *)Py_NewRef(TDL_LOOP(p->loop)->tls_records);
+    TdlSpan *span = (TdlSpan *)Py_NewRef(loop->tls_records);
     span->start = 0;
     span->len = (size_t)n;
     PyObject *taken = PyObject_CallMethodOneArg(p->incoming, st->str_write, (PyObject *)span);
@@ -352,15 +377,173 @@ static PyObject *transport_write(PyObject *self, PyObject *data)
     if (protocol == NULL) {
         return NULL;
     }
+    PyObject *module = PyType_GetModuleByDef(Py_TYPE(protocol), &tdl__module_def);
     int code;
-    PyTypeObject *base = tdl__state_of_module(PyType_GetModuleByDef(Py_TYPE(protocol), &tdl__module_def))->tls_type;
-    if (PyObject_TypeCheck(protocol, base)) {
+    if (module != NULL && PyObject_TypeCheck(protocol, tdl__state_of_module(module)->tls_type) &&
+        is_ready(TDL_TLS(protocol))) {
         code = write_data(TDL_TLS(protocol), data);
-    } else {
+    } else { /* None once the transport is closed: the error is Python's */
+        PyErr_Clear();
         PyObject *result = PyObject_CallMethod(protocol, "_write_appdata", "((O))", data);
         Py_XDECREF(result);
         code = result != NULL ? 0 : -1;
     }
     Py_DECREF(protocol);
     return code < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyMethodDef transport_methods[] = {
+    {"write", transport_write, METH_O,
+     PyDoc_STR("write($self, data, /)\n--\n\nEncrypt and send data, or queue it; never blocks.")},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyObject *tls_do_read(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    TdlTls *p = TDL_TLS(self);
+    int code = is_ready(p) ? do_read(p) : not_ready();
+    return code < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *tls_process_outgoing(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    TdlTls *p = TDL_TLS(self);
+    int code = is_ready(p) ? process_outgoing(p) : not_ready();
+    return code < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+/* _note_limits(out_high, out_low, in_high, in_low): the flow control's marks, any of which may be a float. */
+static PyObject *tls_note_limits(PyObject *self, PyObject *args)
+{
+    TdlTls *p = TDL_TLS(self);
+    if (!PyArg_ParseTuple(args, "dddd", &p->out_high, &p->out_low, &p->in_high, &p->in_low)) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static int tls_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    TdlTls *p = TDL_TLS(self);
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(p->loop);
+    Py_VISIT(p->state);
+    Py_VISIT(p->sslobj);
+    Py_VISIT(p->incoming);
+    Py_VISIT(p->outgoing);
+    Py_VISIT(p->transport);
+    Py_VISIT(p->app_protocol);
+    Py_VISIT(p->backlog);
+    return 0;
+}
+
+static int tls_clear(PyObject *self)
+{
+    TdlTls *p = TDL_TLS(self);
+    Py_CLEAR(p->loop);
+    Py_CLEAR(p->state);
+    Py_CLEAR(p->sslobj);
+    Py_CLEAR(p->incoming);
+    Py_CLEAR(p->outgoing);
+    Py_CLEAR(p->transport);
+    Py_CLEAR(p->app_protocol);
+    Py_CLEAR(p->backlog);
+    return 0;
+}
+
+static void tls_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    (void)tls_clear(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *get_loop(PyObject *self, void *Py_UNUSED(closure))
+{
+    PyObject *loop = TDL_TLS(self)->loop;
+    return Py_NewRef(loop != NULL ? loop : Py_None);
+}
+
+static int set_loop(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    PyObject *module = value != NULL ? PyType_GetModuleByDef(Py_TYPE(value), &tdl__module_def) : NULL;
+    if (module == NULL || !PyObject_TypeCheck(value, tdl__state_of_module(module)->loop_type)) {
+        PyErr_SetString(PyExc_TypeError, "a treadle.Loop is required");
+        return -1;
+    }
+    Py_XSETREF(TDL_TLS(self)->loop, Py_NewRef(value));
+    return 0;
+}
+
+static PyGetSetDef tls_getset[] = {
+    {"_loop", get_loop, set_loop, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMemberDef tls_members[] = {
+    {"_state", T_OBJECT, offsetof(TdlTls, state), 0, NULL},
+    {"_sslobj", T_OBJECT, offsetof(TdlTls, sslobj), 0, NULL},
+    {"_incoming", T_OBJECT, offsetof(TdlTls, incoming), 0, NULL},
+    {"_outgoing", T_OBJECT, offsetof(TdlTls, outgoing), 0, NULL},
+    {"_transport", T_OBJECT, offsetof(TdlTls, transport), 0, NULL},
+    {"_app_protocol", T_OBJECT, offsetof(TdlTls, app_protocol), 0, NULL},
+    {"_write_backlog", T_OBJECT, offsetof(TdlTls, backlog), 0, NULL},
+    {"_write_buffer_size", T_PYSSIZET, offsetof(TdlTls, write_buffer_size), 0, NULL},
+    {"_app_protocol_is_buffer", T_BOOL, offsetof(TdlTls, app_is_buffer), 0, NULL},
+    {"_app_reading_paused", T_BOOL, offsetof(TdlTls, app_reading_paused), 0, NULL},
+    {"_app_writing_paused", T_BOOL, offsetof(TdlTls, app_writing_paused), 0, NULL},
+    {"_ssl_reading_paused", T_BOOL, offsetof(TdlTls, ssl_reading_paused), 0, NULL},
+    {"_ssl_writing_paused", T_BOOL, offsetof(TdlTls, ssl_writing_paused), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyMethodDef tls_methods[] = {
+    {"_do_read", tls_do_read, METH_NOARGS, NULL},
+    {"_process_outgoing", tls_process_outgoing, METH_NOARGS, NULL},
+    {"_note_limits", tls_note_limits, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot tls_slots[] = {
+    {Py_tp_doc, TDL_DOC("The C part of treadle's TLS protocol.")},
+    {Py_tp_dealloc, tls_dealloc},
+    {Py_tp_traverse, tls_traverse},
+    {Py_tp_clear, tls_clear},
+    {Py_tp_methods, tls_methods},
+    {Py_tp_getset, tls_getset},
+    {Py_tp_members, tls_members},
+    {0, NULL},
+};
+
+static PyType_Spec tls_spec = {
+    .name = "treadle._treadle.TLSBase",
+    .basicsize = sizeof(TdlTls),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+    .slots = tls_slots,
+};
+
+/* tls_setup(wrapped, flushing, again, transport_class): what C needs of asyncio.sslproto, once it is imported. */
+PyObject *tdl__tls_setup(PyObject *module, PyObject *args)
+{
+    struct tdl_module_state *st = tdl__state_of_module(module);
+    PyObject *wrapped, *flushing, *again, *transport;
+    if (!PyArg_ParseTuple(args, "OOO!O!", &wrapped, &flushing, &PyTuple_Type, &again, &PyType_Type, &transport)) {
+        return NULL;
+    }
+    Py_XSETREF(st->tls_wrapped, Py_NewRef(wrapped));
+    Py_XSETREF(st->tls_flushing, Py_NewRef(flushing));
+    Py_XSETREF(st->tls_again, Py_NewRef(again));
+    if (tdl__add_methods((PyTypeObject *)transport, transport_methods) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+int tdl__tls_types(PyObject *module)
+{
+    struct tdl_module_state *st = tdl__state_of_module(module);
+    st->tls_type = tdl__add_type(module, &tls_spec, NULL);
+    return st->tls_type != NULL ? tdl__span_type(module) : -1;
 }

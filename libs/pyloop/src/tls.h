@@ -12,6 +12,10 @@
 char *tdl__tls_input(TdlLoop *loop);
 
 /* Give the protocol n bytes of that memory: decrypt, call the application, send what it wrote; -1 with an exception. */
-int tdl__tls_received(PyObject *protocol, Py_ssize_t n);
+int tdl__tls_received(TdlLoop *loop, PyObject *protocol, Py_ssize_t n);
+
+/* What module.c, state.c and the class in treadle/_tls.py need. */
+int tdl__tls_types(PyObject *module);
+PyObject *tdl__tls_setup(PyObject *module, PyObject *args);
 
 #endif

@@ -96,7 +96,7 @@ static PyObject *udp_set_write_buffer_limits(PyObject *self, PyObject *args, PyO
         high_size = low == Py_None ? TDL_UDP_HIGH_WATER : 4 * low_size;
     }
     if (low == Py_None) {
-        low_size = high_size / 4;
+        low_size = (high_size - (high_size < 0 ? 3 : 0)) / 4; /* rounds down, as Python's // does */
     }
     if (!(high_size >= low_size && low_size >= 0)) {
         PyErr_Format(PyExc_ValueError, "high (%zd) must be >= low (%zd) must be >= 0", high_size, low_size);

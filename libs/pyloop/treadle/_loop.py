@@ -356,10 +356,10 @@ class Loop(_treadle.LoopBase, Lookups, _UnixLoop):
         ssl_handshake_timeout: Any = constants.SSL_HANDSHAKE_TIMEOUT,
         ssl_shutdown_timeout: Any = constants.SSL_SHUTDOWN_TIMEOUT,
     ) -> Any:
-        from asyncio import sslproto
+        from ._tls import TLSProtocol
 
         self._ensure_fd_no_transport(rawsock)
-        ssl_protocol = sslproto.SSLProtocol(
+        ssl_protocol: Any = TLSProtocol(
             self,
             protocol,
             sslcontext,
@@ -372,17 +372,64 @@ class Loop(_treadle.LoopBase, Lookups, _UnixLoop):
         self._make_stream(rawsock, ssl_protocol, None, extra, server)
         return ssl_protocol._app_transport
 
+    async def start_tls(
+        self,
+        transport: Any,
+        protocol: Any,
+        sslcontext: Any,
+        *,
+        server_side: bool = False,
+        server_hostname: Any = None,
+        ssl_handshake_timeout: Any = None,
+        ssl_shutdown_timeout: Any = None,
+    ) -> Any:
+        """Shake hands over an open transport; return the transport that protocol is to use from now on."""
+        import ssl
+
+        from ._tls import TLSProtocol, take_buffered
+
+        if not isinstance(sslcontext, ssl.SSLContext):
+            raise TypeError(f"sslcontext is expected to be an instance of ssl.SSLContext, got {sslcontext!r}")
+        if not getattr(transport, "_start_tls_compatible", False):
+            raise TypeError(f"transport {transport!r} is not supported by start_tls()")
+        waiter: Any = self.create_future()
+        ssl_protocol: Any = TLSProtocol(
+            self,
+            protocol,
+            sslcontext,
+            waiter,
+            server_side,
+            server_hostname,
+            ssl_handshake_timeout=ssl_handshake_timeout,
+            ssl_shutdown_timeout=ssl_shutdown_timeout,
+            call_connection_made=False,
+        )
+        transport.pause_reading()  # nothing may come before connection_made()
+        if server_side:
+            take_buffered(protocol, ssl_protocol)
+        transport.set_protocol(ssl_protocol)
+        made = self.call_soon(ssl_protocol.connection_made, transport)
+        resume = self.call_soon(transport.resume_reading)
+        try:
+            await waiter
+        except BaseException:
+            transport.close()
+            made.cancel()
+            resume.cancel()
+            waiter = None  # its exception would keep the protocol alive
+            raise
+        return ssl_protocol._app_transport
+
     # Servers
 
     def _start_serving(
         self, protocol_factory: Any, sock: Any, sslcontext: Any = None, server: Any = None, backlog: int = 100, *args: Any
     ) -> None:
-        if sslcontext is None:
-            self._start_accepting(sock, protocol_factory, server, backlog)
-        else:
-            self._add_reader(
-                sock.fileno(), self._accept_connection, protocol_factory, sock, sslcontext, server, backlog, *args
-            )
+        if sslcontext is not None:
+            from ._tls import Acceptor
+
+            protocol_factory = Acceptor(self, protocol_factory, sslcontext, *args)
+        self._start_accepting(sock, protocol_factory, server, backlog)
 
     def _accept_failed(
         self, exc: OSError, pause: bool, sock: Any, protocol_factory: Any, server: Any, backlog: int
@@ -410,11 +457,13 @@ class Loop(_treadle.LoopBase, Lookups, _UnixLoop):
         if sock.fileno() != -1 and (server is None or server.is_serving()):
             self._start_serving(protocol_factory, sock, None, server, backlog)
 
-    def _accept_failed_connection(self, exc: BaseException, protocol: Any) -> None:
+    def _accept_failed_connection(self, exc: BaseException, protocol: Any, transport: Any = None) -> None:
         if self._debug:
             context = {"message": "Error on transport creation for incoming connection", "exception": exc}
             if protocol is not None:
                 context["protocol"] = protocol
+            if transport is not None:
+                context["transport"] = transport
             self.call_exception_handler(context)
 
     # Sendfile

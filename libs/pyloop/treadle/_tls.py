@@ -1,0 +1,141 @@
+"""The TLS protocol and transport: asyncio's own state machine, whose reads and writes of records are in C.
+
+Handshake, shutdown, timeouts, errors and their texts are those of the running Python, inherited.
+"""
+
+from __future__ import annotations
+
+from asyncio import sslproto, streams
+from typing import Any
+
+from . import _treadle
+
+_SSLProtocol: Any = sslproto.SSLProtocol
+_SSLTransport: Any = sslproto._SSLProtocolTransport
+_State = sslproto.SSLProtocolState
+
+
+class TLSTransport(_SSLTransport):
+    """What the application writes to and closes; write() is in C."""
+
+
+class TLSProtocol(_treadle.TLSBase, _SSLProtocol):
+    """The protocol between a stream transport and the application."""
+
+    max_size = 1  # of the buffer that SSLProtocol would keep for each connection; the loop has one for all
+
+    def _get_app_transport(self) -> Any:
+        if self._app_transport is None:
+            if self._app_transport_created:
+                raise RuntimeError("Creating _SSLProtocolTransport twice")
+            self._app_transport = TLSTransport(self._loop, self)
+            self._app_transport_created = True
+        return self._app_transport
+
+    def _set_write_buffer_limits(self, high: Any = None, low: Any = None) -> None:
+        super()._set_write_buffer_limits(high, low)
+        self._note()
+
+    def _set_read_buffer_limits(self, high: Any = None, low: Any = None) -> None:
+        super()._set_read_buffer_limits(high, low)
+        self._note()
+
+    def _note(self) -> None:
+        own = self.__dict__
+        self._note_limits(
+            own.get("_outgoing_high_water", 0),
+            own.get("_outgoing_low_water", 0),
+            own.get("_incoming_high_water", 0),
+            own.get("_incoming_low_water", 0),
+        )
+
+    # A transport that is not treadle's own fills a buffer of this connection, and may do so over several turns.
+
+    def get_buffer(self, n: int) -> Any:
+        """Return memory for received records."""
+        if len(self._ssl_buffer) < 65536:
+            self._ssl_buffer = bytearray(65536)
+            self._ssl_buffer_view = memoryview(self._ssl_buffer)
+        return self._ssl_buffer_view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take the first nbytes of that memory."""
+        self._incoming.write(self._ssl_buffer_view[:nbytes])
+        self._advance()
+
+    def _advance(self) -> None:
+        """Go on with what the connection was doing, now that more records are there."""
+        state = self._state
+        if state is _State.WRAPPED:
+            self._do_read()
+        elif state is _State.DO_HANDSHAKE:
+            self._do_handshake()
+        elif state is _State.FLUSHING:
+            self._do_flush()
+        elif state is _State.SHUTDOWN:
+            self._do_shutdown()
+
+    def _failed(self, exc: Exception) -> None:
+        try:
+            raise exc
+        except Exception as raised:
+            self._fatal_error(raised, "Fatal error on SSL protocol")
+        finally:
+            del exc
+
+
+def take_buffered(protocol: Any, ssl_protocol: Any) -> None:
+    """Give TLS the records that a StreamReader has read already: they came in one segment with what it was asked for."""
+    if isinstance(protocol, streams.StreamReaderProtocol):
+        reader = getattr(protocol, "_stream_reader", None)
+        if reader is not None and reader._buffer:
+            ssl_protocol._incoming.write(reader._buffer)
+            reader._buffer.clear()
+
+
+class AcceptWaiter:
+    """Stands for the future that asyncio's task for an accepted connection waits on."""
+
+    __slots__ = ("_loop", "_protocol", "_transport")
+
+    def __init__(self, loop: Any, protocol: Any) -> None:
+        self._loop = loop
+        self._protocol = protocol
+        self._transport: Any = None
+
+    def cancelled(self) -> bool:
+        """Return False: nobody can cancel it."""
+        return False
+
+    def set_result(self, result: Any) -> None:
+        """The handshake is done."""
+        self._protocol = self._transport = None
+
+    def set_exception(self, exc: BaseException) -> None:
+        """The handshake failed: close, and tell in debug mode."""
+        protocol, transport = self._protocol, self._transport
+        self._protocol = self._transport = None
+        transport.close()
+        self._loop._accept_failed_connection(exc, protocol, transport)
+
+
+class Acceptor:
+    """Makes the TLS protocol of each connection that a listening socket accepts."""
+
+    def __init__(
+        self, loop: Any, protocol_factory: Any, sslcontext: Any, handshake_timeout: Any, shutdown_timeout: Any
+    ) -> None:
+        self._loop = loop
+        self._protocol_factory = protocol_factory
+        self._sslcontext = sslcontext
+        self._timeouts = {"ssl_handshake_timeout": handshake_timeout, "ssl_shutdown_timeout": shutdown_timeout}
+
+    def __call__(self) -> Any:
+        protocol = self._protocol_factory()
+        waiter = AcceptWaiter(self._loop, protocol)
+        tls = TLSProtocol(self._loop, protocol, self._sslcontext, waiter, True, None, **self._timeouts)
+        waiter._transport = tls._app_transport
+        return tls
+
+
+_treadle._tls_setup(_State.WRAPPED, _State.FLUSHING, sslproto.SSLAgainErrors, TLSTransport)
