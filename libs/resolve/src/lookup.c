@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "treadle/alloc.h"
-#include "treadle/assert.h"
 #include "treadle/pool.h"
 #include "treadle/status.h"
 
@@ -129,10 +128,22 @@ int tdl_lookup_reverse(struct tdl_lookup *lookup, const struct sockaddr *address
     return 0;
 }
 
+static void clear_result(struct tdl_lookup *lookup)
+{
+    if (lookup->rows != NULL)
+        freeaddrinfo(lookup->rows);
+    lookup->rows = NULL;
+    tdl_free(lookup->result_text);
+    lookup->result_text = NULL;
+    lookup->host_name = NULL;
+    lookup->service_name = NULL;
+}
+
 int tdl_lookup_submit(struct tdl_lookup *lookup, struct tdl_pool *pool, uint32_t job_class,
                       struct tdl_inbox *inbox, struct tdl_link *done)
 {
-    TDL_ASSERT(lookup->rows == NULL && lookup->result_text == NULL);
+    /* In a forked child there may be a result that its worker had no time to post. */
+    clear_result(lookup);
     return tdl_pool_submit(pool, &lookup->job, job_class, inbox, done);
 }
 
@@ -148,13 +159,7 @@ int tdl_lookup_status(const struct tdl_lookup *lookup)
 
 void tdl_lookup_clear(struct tdl_lookup *lookup)
 {
-    if (lookup->rows != NULL)
-        freeaddrinfo(lookup->rows);
-    lookup->rows = NULL;
-    tdl_free(lookup->result_text);
-    lookup->result_text = NULL;
-    lookup->host_name = NULL;
-    lookup->service_name = NULL;
+    clear_result(lookup);
     tdl_free(lookup->text);
     lookup->text = NULL;
     lookup->node = NULL;

@@ -102,6 +102,19 @@ START_TEST(a_reverse_lookup_gives_the_names_of_libc)
 }
 END_TEST
 
+START_TEST(an_answered_lookup_may_be_submitted_again)
+{
+    struct asked *asked = ask("localhost", "80", AF_INET);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_ptr_eq(answer(), asked);
+        ck_assert_ptr_nonnull(asked->lookup.rows);
+        tdl_job_received(&asked->lookup.job);
+        ck_assert_int_eq(tdl_lookup_submit(&asked->lookup, pool, 0, &box.inbox, &asked->done), 0);
+    }
+    finish(answer());
+}
+END_TEST
+
 START_TEST(errors_carry_the_code_and_the_errno_of_libc)
 {
     (void)ask("system-5.test", NULL, AF_UNSPEC);
@@ -250,6 +263,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, a_forward_lookup_gives_the_rows_of_libc);
     tcase_add_test(tcase, a_reverse_lookup_gives_the_names_of_libc);
+    tcase_add_test(tcase, an_answered_lookup_may_be_submitted_again);
     tcase_add_test(tcase, errors_carry_the_code_and_the_errno_of_libc);
     tcase_add_test(tcase, long_names_are_kept_whole);
     tcase_add_test(tcase, no_more_lookups_execute_than_slots);
