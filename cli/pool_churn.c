@@ -27,6 +27,7 @@ static long threads = 8;
 static long requests = 8000;
 static long queries = 2;
 static long think_us;
+static long work_us;
 
 static struct tdl_postgres own_server;
 
@@ -255,6 +256,16 @@ static void check_in(struct churn *churn, struct connection *c)
 
 /* Requests */
 
+/* What a step costs the loop's thread besides the query, as an interpreter's task does. */
+static void work(void)
+{
+    if (work_us == 0)
+        return;
+    uint64_t until_ns = tdl_bench_now_ns() + (uint64_t)work_us * 1000U;
+    while (tdl_bench_now_ns() < until_ns)
+        ;
+}
+
 static bool ask(struct request *r)
 {
     struct connection *c = r->connection;
@@ -270,6 +281,7 @@ static void run_request(struct tdl_item *item)
 {
     struct request *r = TDL_CONTAINER_OF(item, struct request, item);
     struct churn *churn = r->driver->churn;
+    work();
     if (r->connection == NULL && !check_out(churn, r))
         return;
     if (r->queries_left > 0 && r->connection->state == CONNECTION_BUSY && churn->error[0] == '\0') {
@@ -358,14 +370,23 @@ static void close_drivers(struct churn *churn)
 
 /* Turns */
 
-/* Works off what the turn scheduled and what was posted meanwhile, before anything is polled again. */
+/* Watches the wake as long as it spins; true when something was posted. */
+static bool spin(struct tdl_wake_host *h)
+{
+    tdl_wake_park_begin(&h->wake); /* MO-1: announced before the inbox is looked at */
+    bool posted = !tdl_inbox_is_empty(&h->inbox) || tdl_wake_spin(&h->wake);
+    (void)tdl_wake_park_end(&h->wake);
+    return posted;
+}
+
+/* Works off what the turn scheduled and what is posted meanwhile, until both are quiet; only then is polled. */
 static void settle(struct tdl_wake_host *h)
 {
     while (!tdl_sched_stopping(&h->sched)) {
         struct tdl_link *posted = tdl_inbox_take(&h->inbox);
         if (posted != NULL)
             tdl_sched_merge(&h->sched, posted);
-        if (!tdl_sched_has_ready(&h->sched))
+        if (!tdl_sched_has_ready(&h->sched) && (spin_us == 0 || !spin(h)))
             return;
         (void)tdl_sched_freeze(&h->sched);
         (void)tdl_sched_run(&h->sched);
@@ -440,7 +461,8 @@ static long count(struct counter *counter, struct churn *churn, const char *what
 static long count_sessions(struct counter *counter, struct churn *churn)
 {
     uint64_t until_ns = tdl_bench_now_ns() + GONE_WAIT_NS;
-    while (count(counter, churn, "SELECT count(*), pg_sleep(0.01) FROM pg_stat_activity WHERE datname = $1") > 0) {
+    while (count(counter, churn, "SELECT count(*), pg_sleep(0.01) FROM pg_stat_activity WHERE datname = $1") >
+           0) {
         if (tdl_bench_now_ns() > until_ns) {
             fail(churn, "other sessions stay in the pool's database", NULL);
             return -1;
@@ -494,7 +516,8 @@ static void measure(struct churn *churn, struct counter *counter, struct figures
     long sessions = count_sessions(counter, churn) - before;
     if (churn->error[0] == '\0' && sessions != (long)churn->opened)
         (void)snprintf(churn->error, sizeof churn->error,
-                       "the pool opened %zu connections, pg_stat_database counted %ld", churn->opened, sessions);
+                       "the pool opened %zu connections, pg_stat_database counted %ld", churn->opened,
+                       sessions);
     out->connections = (double)(sessions - (long)kept) * 1e3 / out->sample.ops;
 }
 
@@ -579,9 +602,9 @@ static int take_rate(const struct tdl_bench *bench, struct tdl_sample *out)
 }
 
 static const struct tdl_bench_case cases[] = {
-    {"connections", "connections opened, by pg_stat_database", "per 1,000 requests", take_connections},
-    {"cpu", "CPU of all threads per request", NULL, take_cpu},
-    {"rate", "requests answered", "requests/s", take_rate},
+    {"churn_connections", "connections opened, by pg_stat_database", "per 1,000 requests", take_connections},
+    {"churn_cpu", "CPU of all threads per request", NULL, take_cpu},
+    {"churn_rate", "requests answered", "requests/s", take_rate},
 };
 
 int main(int argc, char **argv)
@@ -604,6 +627,7 @@ int main(int argc, char **argv)
         {"queries", "queries per request", &queries, 1, 1000, NULL},
         {"query", "what is asked", NULL, 0, 0, &query},
         {"think-us", "pause of a driver between two requests", &think_us, 0, 10000000, NULL},
+        {"work-us", "CPU that each step of a request takes on the loop", &work_us, 0, 1000000, NULL},
         {"arm", "name of the shape in the figures", NULL, 0, 0, &bench.arm},
     };
     bench.options = options;

@@ -79,8 +79,9 @@ static int make_cluster(const struct tdl_postgres *server, const struct passwd *
     (void)snprintf(program, sizeof program, "%s/initdb", programs);
     (void)snprintf(password, sizeof password, "--pwfile=%s/password", server->folder);
     (void)snprintf(data, sizeof data, "%s/data", server->folder);
-    char *const argv[] = {program,          (char[]){"-D"},   data,           (char[]){"-A"}, (char[]){"scram-sha-256"},
-                          (char[]){"-U"},   (char[]){"treadle"}, (char[]){"-N"}, password,       NULL};
+    char *const argv[] = {
+        program,        (char[]){"-D"},      data,           (char[]){"-A"}, (char[]){"scram-sha-256"},
+        (char[]){"-U"}, (char[]){"treadle"}, (char[]){"-N"}, password,       NULL};
     int output = open("/dev/null", O_WRONLY | O_CLOEXEC);
     pid_t pid = output < 0 ? -1 : start(user, server->folder, argv, output);
     int status = -1;
@@ -111,12 +112,22 @@ static int run_server(struct tdl_postgres *server, const struct passwd *user, co
     (void)snprintf(program, sizeof program, "%s/postgres", programs);
     (void)snprintf(data, sizeof data, "%s/data", server->folder);
     (void)snprintf(sockets, sizeof sockets, "unix_socket_directories=%s", server->folder);
-    char *const argv[] = {program,        (char[]){"-D"}, data,
-                          (char[]){"-c"}, sockets,        (char[]){"-c"}, (char[]){"listen_addresses="},
-                          (char[]){"-c"}, (char[]){"fsync=off"},
-                          (char[]){"-c"}, (char[]){"log_destination=stderr"},
-                          (char[]){"-c"}, (char[]){"log_checkpoints=off"},
-                          (char[]){"-c"}, (char[]){"log_min_messages=log"}, NULL};
+    char *const argv[] = {program,
+                          (char[]){"-D"},
+                          data,
+                          (char[]){"-c"},
+                          sockets,
+                          (char[]){"-c"},
+                          (char[]){"listen_addresses="},
+                          (char[]){"-c"},
+                          (char[]){"fsync=off"},
+                          (char[]){"-c"},
+                          (char[]){"log_destination=stderr"},
+                          (char[]){"-c"},
+                          (char[]){"log_checkpoints=off"},
+                          (char[]){"-c"},
+                          (char[]){"log_min_messages=log"},
+                          NULL};
     if (pipe2(ends, O_CLOEXEC) != 0)
         return -errno;
     server->pid = start(user, server->folder, argv, ends[1]);
@@ -177,8 +188,8 @@ int tdl_postgres_start(struct tdl_postgres *server)
         server->error = "the PostgreSQL server did not start";
         return code;
     }
-    (void)snprintf(server->dsn, sizeof server->dsn,
-                   "host=%s user=treadle password=treadle dbname=postgres", server->folder);
+    (void)snprintf(server->dsn, sizeof server->dsn, "host=%s user=treadle password=treadle dbname=postgres",
+                   server->folder);
     return 0;
 }
 
