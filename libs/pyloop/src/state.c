@@ -52,7 +52,7 @@ int tdl__state_init(PyObject *module)
     tdl__snapshot_probe(st);
     st->asyncio_handle = import_from("asyncio.events", "Handle");
     st->asyncio_timer_handle = import_from("asyncio.events", "TimerHandle");
-    st->asyncio_transport = import_from("asyncio.transports", "Transport");
+    st->asyncio_transport = import_from("asyncio.transports", "_FlowControlMixin");
     st->buffered_protocol = import_from("asyncio.protocols", "BufferedProtocol");
     st->future_type = import_from("asyncio.futures", "Future");
     st->task_type = import_from("asyncio.tasks", "Task");

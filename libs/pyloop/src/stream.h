@@ -24,6 +24,7 @@ union tdl_stream_addr {
 
 typedef struct tdl_stream {
     PyObject_HEAD PyObject *extra; /* the slot _extra of asyncio.BaseTransport */
+    PyObject *mixin_slots[4];      /* of asyncio's _FlowControlMixin, which its sendfile asks for; unused here */
     PyObject *weakrefs;
     PyObject *dict; /* users hang attributes on asyncio's transports */
     TdlLoop *loop;

@@ -330,6 +330,9 @@ static int stream_traverse(PyObject *self, visitproc visit, void *arg)
     TdlStream *t = TDL_STREAM(self);
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(t->extra);
+    for (size_t i = 0; i < sizeof t->mixin_slots / sizeof t->mixin_slots[0]; i++) {
+        Py_VISIT(t->mixin_slots[i]);
+    }
     Py_VISIT(t->dict);
     Py_VISIT(t->loop);
     Py_VISIT(t->protocol);
@@ -345,6 +348,9 @@ static int stream_clear(PyObject *self)
 {
     TdlStream *t = TDL_STREAM(self);
     Py_CLEAR(t->extra);
+    for (size_t i = 0; i < sizeof t->mixin_slots / sizeof t->mixin_slots[0]; i++) {
+        Py_CLEAR(t->mixin_slots[i]);
+    }
     Py_CLEAR(t->dict);
     Py_CLEAR(t->protocol);
     Py_CLEAR(t->server);

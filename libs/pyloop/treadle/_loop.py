@@ -119,6 +119,7 @@ class Loop(_treadle.LoopBase, Lookups, _UnixLoop):
             logger.debug("Close %r", self)
         self._forget_signals()
         self._close_native()
+        self._selector = None
         self._executor_shutdown_called = True
         executor = self._default_executor
         if executor is not None:
@@ -136,7 +137,7 @@ class Loop(_treadle.LoopBase, Lookups, _UnixLoop):
             handle._run()
             dt = self.time() - t0
             if dt >= self.slow_callback_duration:
-                logger.warning("Executing %s took %.3f seconds", base_events._format_handle(handle), dt)
+                base_events.logger.warning("Executing %s took %.3f seconds", base_events._format_handle(handle), dt)
         finally:
             self._current_handle = None
 
