@@ -39,6 +39,7 @@ static int try_read(struct tdl_fio *f, struct tdl_fop *op)
         ssize_t got = preadv2(op->fd, &one, 1, (off_t)(op->offset + op->done), RWF_NOWAIT);
         if (got < 0) {
             spend(f, calls, op->done);
+            f->stats.missed++;
             return 0; /* what was copied stays: the staged operation goes on behind it */
         }
         op->done += (uint64_t)got;

@@ -93,7 +93,8 @@ struct tdl_fio_stats {
     uint64_t submit_calls; /* system calls made for that */
     uint64_t other_calls;  /* system calls made to fetch completions or to cancel */
     uint64_t completed;
-    uint64_t inlined;
+    uint64_t inlined;      /* answered by tdl_fio_try */
+    uint64_t missed;       /* tried and not in the page cache */
     uint64_t polled;       /* submissions that a polling kernel thread took */
     uint64_t canceled;     /* that never reached the kernel */
     uint64_t handed_over;  /* to workers, because the kernel does not do them */
