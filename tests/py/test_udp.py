@@ -114,7 +114,8 @@ async def test_sendto_on_a_connected_endpoint(t):
     b.sendto(b"")
     b.sendto(bytearray(b"array"))
     b.sendto(memoryview(b"view"))
-    await pa.got(3)
+    while ("datagram", 4, b"view") not in t.channels["a"]:
+        await t.turns(1)
     a.close()
     b.close()
     await pa.done
@@ -240,7 +241,8 @@ async def test_write_limits_and_flow_control(t, tmp_path):
         order.append(int((await t.loop.sock_recv(b, 10_000))[:3]))
     t.log(order == list(range(100)))
     await t.turns(3)
-    t.log(transport.get_write_buffer_size())
+    # asyncio of Python 3.13.0 counts each datagram's header when it is queued and not when it is sent.
+    t.log(transport.get_write_buffer_size() == 0 or not t.subject and sys.version_info[:2] == (3, 13))
     transport.close()
     await protocol.done
     b.close()
