@@ -37,7 +37,11 @@ class Lookups:
             if answer is not None:
                 if self._debug:
                     return await self._lookup_logged(answer, host, port, family, type, proto, flags)
-                return await self._lookup(answer)
+                try:
+                    return await answer
+                except (asyncio.CancelledError, GeneratorExit):
+                    self._drop_lookup(answer)
+                    raise
         return await super().getaddrinfo(host, port, family=family, type=type, proto=proto, flags=flags)  # type: ignore[misc]
 
     async def getnameinfo(self: Any, sockaddr: Any, flags: Any = 0) -> Any:
