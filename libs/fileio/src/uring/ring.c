@@ -168,7 +168,7 @@ __attribute__((noinline)) int tdl__ring_enter(struct tdl__ring *r, uint32_t subm
     if (timeout_ns == UINT64_MAX || !(r->features & IORING_FEAT_EXT_ARG))
         return io_uring_enter2((unsigned)r->fd, submit, wait, flags, NULL, 0);
     struct __kernel_timespec limit = {.tv_sec = (int64_t)(timeout_ns / 1000000000u), .tv_nsec = (long long)(timeout_ns % 1000000000u)};
-    struct io_uring_getevents_arg arg = {.sigmask = 0, .sigmask_sz = 0, .pad = 0, .ts = (uint64_t)(uintptr_t)&limit};
+    struct io_uring_getevents_arg arg = {.ts = (uint64_t)(uintptr_t)&limit};
     return io_uring_enter2((unsigned)r->fd, submit, wait, flags | IORING_ENTER_EXT_ARG, (sigset_t *)(void *)&arg, sizeof arg);
 }
 

@@ -345,7 +345,7 @@ static void reap(struct tdl_fio *f)
     }
 }
 
-static int wait(struct tdl_fio *f, uint64_t timeout_ns)
+static int uring_wait(struct tdl_fio *f, uint64_t timeout_ns)
 {
     struct tdl__uring *u = backend(f);
     if (has_poller(u)) {
@@ -439,5 +439,5 @@ const struct tdl__fio_engine tdl__fio_uring = {
     .reap = reap,
     .cancel = cancel,
     .cancel_all = cancel_all,
-    .wait = wait,
+    .wait = uring_wait,
 };
