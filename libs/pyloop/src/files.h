@@ -42,8 +42,10 @@ struct files_context {
     PyObject *make_error; /* called with errno for the exception to raise; NULL for OSError */
     PyObject *on_step;  /* this context's bound step method, while it belongs to a loop */
     struct tdl_fio fio;
-    struct tdl_node held; /* the operations that the kernel or the stage holds; each is one reference */
-    int reader_fd;        /* registered with the loop; -1 when not */
+    struct tdl_node held;     /* the operations that the kernel or the stage holds; each is one reference */
+    FileContext *next_staged; /* in the list of a treadle loop that flushes it before its poll */
+    bool native;              /* the loop is treadle's */
+    int reader_fd;            /* registered with the loop; -1 when not */
     bool step_scheduled;
     bool dispatching;
     bool closed;

@@ -3,9 +3,9 @@
 
 #include <poll.h>
 
-static FileOp *op_of(struct tdl_link *link) { return TDL_CONTAINER_OF(tdl_fop_of(link), FileOp, fop); }
+#include "pyloop.h"
 
-/* ---------- loop ---------- */
+static FileOp *op_of(struct tdl_link *link) { return TDL_CONTAINER_OF(tdl_fop_of(link), FileOp, fop); }
 
 static int bind_loop(FileContext *c)
 {
@@ -38,7 +38,18 @@ static int bind_loop(FileContext *c)
     }
     Py_DECREF(done);
     c->loop = loop;
+    c->native = PyObject_TypeCheck(loop, tdl__state_of_type(Py_TYPE((PyObject *)c))->loop_type) != 0;
     c->reader_fd = fd;
+    return 0;
+}
+
+static int step_soon(FileContext *c)
+{
+    PyObject *handle = PyObject_CallMethodOneArg(c->loop, c->state->str_call_soon, c->on_step);
+    if (handle == NULL) {
+        return -1;
+    }
+    Py_DECREF(handle);
     return 0;
 }
 
@@ -47,17 +58,49 @@ int tdl__files_schedule(FileContext *c)
     if (c->step_scheduled || c->dispatching || c->loop == NULL) {
         return 0;
     }
-    PyObject *handle = PyObject_CallMethodOneArg(c->loop, c->state->str_call_soon, c->on_step);
-    if (handle == NULL) {
+    if (c->native && tdl_queue_is_empty(&c->fio.finished)) {
+        c->next_staged = TDL_LOOP(c->loop)->files;
+        TDL_LOOP(c->loop)->files = c;
+    } else if (step_soon(c) < 0) {
         return -1;
     }
-    Py_DECREF(handle);
     c->step_scheduled = true;
     return 0;
 }
 
+/* treadle's loop submits what its turn staged, without a callback of its own. */
+void tdl__files_before_poll(TdlLoop *loop)
+{
+    FileContext *c;
+    while ((c = loop->files) != NULL) {
+        loop->files = c->next_staged;
+        c->next_staged = NULL;
+        c->step_scheduled = false;
+        tdl_fio_step(&c->fio);
+        (void)tdl_fio_flush(&c->fio);
+        if (!tdl_queue_is_empty(&c->fio.finished) && step_soon(c) < 0) {
+            PyErr_WriteUnraisable((PyObject *)c);
+        }
+    }
+}
+
+static void leave_staged(FileContext *c)
+{
+    FileContext **at = c->native ? &TDL_LOOP(c->loop)->files : NULL;
+    while (at != NULL && *at != NULL && *at != c) {
+        at = &(*at)->next_staged;
+    }
+    if (at != NULL && *at == c) {
+        *at = c->next_staged;
+        c->next_staged = NULL;
+    }
+}
+
 static void unbind_loop(FileContext *c)
 {
+    if (c->loop != NULL) {
+        leave_staged(c);
+    }
     if (c->reader_fd >= 0) {
         PyObject *number = PyLong_FromLong(c->reader_fd);
         PyObject *done = number != NULL ? PyObject_CallMethodOneArg(c->loop, c->state->str_remove_reader, number) : NULL;
@@ -69,8 +112,6 @@ static void unbind_loop(FileContext *c)
     }
     Py_CLEAR(c->on_step);
 }
-
-/* ---------- one operation in, finished ones out ---------- */
 
 static int stage(FileContext *c, FileOp *op)
 {
@@ -157,9 +198,12 @@ static PyObject *context_step(PyObject *self, PyObject *Py_UNUSED(ignored))
     FileContext *c = TDL_FILE_CONTEXT(self);
     struct tdl_queue finished;
     tdl_queue_init(&finished);
-    c->step_scheduled = false;
     if (c->closed || c->dispatching) {
         Py_RETURN_NONE;
+    }
+    if (c->step_scheduled) {
+        leave_staged(c);
+        c->step_scheduled = false;
     }
     Py_INCREF(self);
     tdl_fio_step(&c->fio);
@@ -214,8 +258,6 @@ static PyObject *context_close(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_DECREF(self);
     Py_RETURN_NONE;
 }
-
-/* ---------- raw use: no loop, the caller flushes and reaps ---------- */
 
 static PyObject *context_submit(PyObject *self, PyObject *op)
 {
@@ -339,8 +381,6 @@ static PyObject *context_caps(PyObject *self, PyObject *Py_UNUSED(ignored))
                          stats->completed, "inlined", stats->inlined, "polled", stats->polled);
 }
 
-/* ---------- the object ---------- */
-
 static int mode_of(const char *name)
 {
     for (int mode = 0; mode < 3; mode++) {
@@ -455,7 +495,8 @@ static PyMethodDef context_methods[] = {
     {"flush", context_flush, METH_NOARGS, PyDoc_STR("flush($self, /)\n--\n\nSubmit what is staged.")},
     {"reap", context_reap, METH_NOARGS, PyDoc_STR("reap($self, /)\n--\n\nReturn the finished operations.")},
     {"cancel", context_cancel, METH_O, PyDoc_STR("cancel($self, op, /)\n--\n\nAsk for an operation to be dropped.")},
-    {"wait", context_wait, METH_O, PyDoc_STR("wait($self, timeout, /)\n--\n\nWait in seconds for something to reap; negative is for ever.")},
+    {"wait", context_wait, METH_O,
+     PyDoc_STR("wait($self, timeout, /)\n--\n\nWait in seconds for something to reap; negative is for ever.")},
     {"fileno", context_fileno, METH_NOARGS, PyDoc_STR("fileno($self, /)\n--\n\nReturn the descriptor that shows results.")},
     {"caps", context_caps, METH_NOARGS, PyDoc_STR("caps($self, /)\n--\n\nReturn what is really in force, and counts.")},
     {NULL, NULL, 0, NULL},
@@ -474,7 +515,8 @@ static PyMemberDef context_members[] = {
 };
 
 static PyType_Slot context_slots[] = {
-    {Py_tp_doc, TDL_DOC("FileContext(engine='auto', max_requests=128, mode='adaptive', sqpoll=False, threads=4, any_thread=False, inline=True, error=None)\n--\n\n"
+    {Py_tp_doc, TDL_DOC("FileContext(engine='auto', max_requests=128, "
+                        "mode='adaptive', sqpoll=False, threads=4, any_thread=False, inline=True, error=None)\n--\n\n"
                         "Operations on files, awaited on the loop of the first one that waits.")},
     {Py_tp_new, context_new},
     {Py_tp_traverse, context_traverse},

@@ -122,8 +122,6 @@ void tdl__files_ops_free(FilesState *st)
     st->kept_count = 0;
 }
 
-/* ---------- results ---------- */
-
 void tdl__files_raise(FileOp *op, int64_t code)
 {
     if (code <= -4096) {
@@ -235,8 +233,6 @@ static PyObject *take_value(FileOp *op)
     }
     return NULL;
 }
-
-/* ---------- waiting ---------- */
 
 static int wake_one(FileOp *op, PyObject *callback, PyObject *context, bool directly)
 {
@@ -408,8 +404,6 @@ static PyObject *op_close(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* ---------- what asyncio asks of a future ---------- */
-
 static PyObject *op_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     FileOp *op = TDL_FILE_OP(self);
@@ -571,12 +565,14 @@ static PyMethodDef op_methods[] = {
      PyDoc_STR("cancel($self, /, msg=None)\n--\n\nDrop the operation; those who wait get CancelledError at once.")},
     {"add_done_callback", (PyCFunction)(void (*)(void))op_add_done_callback, METH_FASTCALL | METH_KEYWORDS,
      PyDoc_STR("add_done_callback($self, callback, /, *, context=None)\n--\n\nCall back when done.")},
-    {"remove_done_callback", op_remove_done_callback, METH_O, PyDoc_STR("remove_done_callback($self, callback, /)\n--\n\nReturn how many were removed.")},
+    {"remove_done_callback", op_remove_done_callback, METH_O,
+     PyDoc_STR("remove_done_callback($self, callback, /)\n--\n\nReturn how many were removed.")},
     {"done", op_done, METH_NOARGS, PyDoc_STR("done($self, /)\n--\n\nTell whether there is a result.")},
     {"cancelled", op_cancelled, METH_NOARGS, PyDoc_STR("cancelled($self, /)\n--\n\nTell whether it was cancelled.")},
     {"result", op_result, METH_NOARGS, PyDoc_STR("result($self, /)\n--\n\nReturn the result or raise the error.")},
     {"exception", op_exception, METH_NOARGS, PyDoc_STR("exception($self, /)\n--\n\nReturn the error or None.")},
     {"get_loop", op_get_loop, METH_NOARGS, PyDoc_STR("get_loop($self, /)\n--\n\nReturn the loop.")},
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, PyDoc_STR("For annotations.")},
     {"take_bytes", op_take_bytes, METH_NOARGS, PyDoc_STR("take_bytes($self, /)\n--\n\nReturn the bytes of a finished raw read.")},
     {NULL, NULL, 0, NULL},
 };

@@ -35,6 +35,9 @@ static void host_before_poll(struct tdl_host *host)
     if (loop->dirty != NULL) {
         tdl__poller_apply(loop);
     }
+    if (loop->files != NULL) {
+        tdl__files_before_poll(loop);
+    }
 }
 
 void tdl__loop_wake(TdlLoop *loop)

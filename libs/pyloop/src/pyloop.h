@@ -211,6 +211,7 @@ struct tdl_loop {
     struct tdl_watch *fired; /* poll: watches with revents */
     struct tdl_watch **fired_tail;
     struct tdl_queue flush; /* transports with writes to send before the poll */
+    struct files_context *files; /* file contexts with operations to submit before the poll */
     PyObject *debug_info;   /* {handle address: [source traceback, repr]} in debug mode */
     PyObject *thread_id;    /* int while running, else None */
     PyObject *task_factory; /* None for asyncio.Task */
@@ -246,6 +247,7 @@ extern struct PyModuleDef tdl__module_def;
 
 /* files.c */
 int tdl_files_exec(PyObject *module);
+void tdl__files_before_poll(TdlLoop *loop);
 
 /* handle.c */
 int tdl__handle_types(PyObject *module);
