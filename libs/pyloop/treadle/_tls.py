@@ -15,7 +15,7 @@ _SSLTransport: Any = sslproto._SSLProtocolTransport
 _State = sslproto.SSLProtocolState
 
 
-class TLSTransport(_SSLTransport):
+class SSLTransport(_SSLTransport):
     """What the application writes to and closes; write() is in C."""
 
 
@@ -28,7 +28,7 @@ class TLSProtocol(_treadle.TLSBase, _SSLProtocol):
         if self._app_transport is None:
             if self._app_transport_created:
                 raise RuntimeError("Creating _SSLProtocolTransport twice")
-            self._app_transport = TLSTransport(self._loop, self)
+            self._app_transport = SSLTransport(self._loop, self)
             self._app_transport_created = True
         return self._app_transport
 
@@ -138,4 +138,4 @@ class Acceptor:
         return tls
 
 
-_treadle._tls_setup(_State.WRAPPED, _State.FLUSHING, sslproto.SSLAgainErrors, TLSTransport)
+_treadle._tls_setup(_State.WRAPPED, _State.FLUSHING, sslproto.SSLAgainErrors, SSLTransport)
