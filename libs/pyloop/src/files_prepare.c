@@ -447,7 +447,8 @@ static PyObject *prepare_copy(PyObject *self, PyObject *const *args, Py_ssize_t 
 
 PyMethodDef tdl__files_prepare_methods[] = {
     {"read", TDL_FAST(prepare_read), PyDoc_STR("read($self, fd, size, offset=None, /)\n--\n\nRead into new bytes.")},
-    {"readinto", TDL_FAST(prepare_readinto), PyDoc_STR("readinto($self, fd, buffer, offset=None, /)\n--\n\nRead into a buffer of the caller.")},
+    {"readinto", TDL_FAST(prepare_readinto),
+     PyDoc_STR("readinto($self, fd, buffer, offset=None, /)\n--\n\nRead into a buffer of the caller.")},
     {"readv", TDL_FAST(prepare_readv), PyDoc_STR("readv($self, fd, buffers, offset=None, /)\n--\n\nRead into several buffers.")},
     {"write", TDL_FAST(prepare_write), PyDoc_STR("write($self, fd, data, offset=None, /)\n--\n\nWrite a buffer.")},
     {"writev", TDL_FAST(prepare_writev), PyDoc_STR("writev($self, fd, buffers, offset=None, /)\n--\n\nWrite several buffers.")},
@@ -461,8 +462,10 @@ PyMethodDef tdl__files_prepare_methods[] = {
     {"rename", TDL_FAST(prepare_rename), PyDoc_STR("rename($self, source, target, flags=0, /)\n--\n\nMove a name.")},
     {"unlink", TDL_FAST(prepare_unlink), PyDoc_STR("unlink($self, path, flags=0, /)\n--\n\nRemove a name.")},
     {"mkdir", TDL_FAST(prepare_mkdir), PyDoc_STR("mkdir($self, path, mode=0o777, /)\n--\n\nMake a folder.")},
-    {"splice", TDL_FAST(prepare_splice), PyDoc_STR("splice($self, source, source_offset, target, target_offset, size, /)\n--\n\nMove bytes through a pipe.")},
-    {"copy", TDL_FAST(prepare_copy), PyDoc_STR("copy($self, source, source_offset, target, target_offset, size, /)\n--\n\nCopy between files.")},
+    {"splice", TDL_FAST(prepare_splice),
+     PyDoc_STR("splice($self, source, source_offset, target, target_offset, size, /)\n--\n\nMove bytes through a pipe.")},
+    {"copy", TDL_FAST(prepare_copy),
+     PyDoc_STR("copy($self, source, source_offset, target, target_offset, size, /)\n--\n\nCopy between files.")},
     {"read_file", TDL_FAST(prepare_read_file), PyDoc_STR("read_file($self, path, limit, /)\n--\n\nOpen, read up to limit, close.")},
     {NULL, NULL, 0, NULL},
 };

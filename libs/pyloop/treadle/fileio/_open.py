@@ -104,7 +104,8 @@ async def _open_binary(file: _Path | int, mode: str, parsed: _Mode, buffering: i
         if stat.S_ISDIR(info.st_mode):
             raise IsADirectoryError(21, os.strerror(21), file)
         size = 1 if buffering == 0 else buffering if buffering > 1 else _BUFFER
-        return BinaryFile(files, fd, file, mode, parsed.readable, parsed.writable, parsed.appending, size, info, closefd)  # type: ignore[arg-type]
+        return BinaryFile(files, fd, file, mode, parsed.readable, parsed.writable, parsed.appending,  # type: ignore[arg-type]
+                          size, info, closefd)
     except BaseException:
         if not given:
             os.close(fd)
