@@ -114,6 +114,8 @@ class TextFile:
     async def _read_chunk(self) -> bool:
         """Decode one more chunk; False at the end of the file."""
         assert self._decoder is not None
+        if self.buffer._behind:
+            await self.buffer.flush()
         state = self._decoder.getstate()
         start = self.buffer._position
         data = await self.buffer.read1(_CHUNK)
