@@ -232,7 +232,7 @@ class BinaryFile:
             raise StopAsyncIteration
         return line
 
-    def pread(self, size: int, offset: int, /) -> FileOp:
+    def pread(self, size: int, offset: int, /) -> FileOp[bytes]:
         """Read at an offset, beside everything else; what was written and not flushed is not seen."""
         self._check_readable()
         return self._files.read(self._fd, size, offset)
@@ -272,7 +272,7 @@ class BinaryFile:
         for line in lines:
             await self.write(line)
 
-    def pwrite(self, data: _Buffer, offset: int, /) -> FileOp:
+    def pwrite(self, data: _Buffer, offset: int, /) -> FileOp[int]:
         """Write at an offset, beside everything else."""
         self._check_writable()
         self._forget_ahead()

@@ -14,10 +14,12 @@ def _error_class(plain: type[OSError], others: tuple[type[Exception], ...]) -> t
 def system_error(number: int) -> OSError:
     """The OSError of a number that is a SystemError too."""
     plain = type(OSError(number, ""))
-    return _error_class(plain, (SystemError,))(number, os.strerror(number))
+    return _error_class(plain, (SystemError,))(  # type: ignore[arg-type]
+        number, os.strerror(number))
 
 
 def submit_error(number: int) -> OSError:
     """The OSError of a number that is a SystemError and a ValueError too."""
     plain = type(OSError(number, ""))
-    return _error_class(plain, (SystemError, ValueError))(number, os.strerror(number))
+    return _error_class(plain, (SystemError, ValueError))(  # type: ignore[arg-type]
+        number, os.strerror(number))

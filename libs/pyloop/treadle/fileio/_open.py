@@ -6,7 +6,7 @@ import asyncio
 import os
 import stat
 import weakref
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar, overload
 
@@ -44,8 +44,8 @@ class _Opening(Generic[_File]):
 
     __slots__ = ("_file", "_make")
 
-    def __init__(self, make: Callable[[], Awaitable[_File]]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, _File]]) -> None:
+        self._make: Callable[[], Coroutine[Any, Any, _File]] = make
         self._file: _File | None = None
 
     def __await__(self) -> Generator[Any, Any, _File]:

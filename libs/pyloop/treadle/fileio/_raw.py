@@ -32,7 +32,7 @@ class _State(enum.Enum):
 class RawOperation(AbstractOperation):
     """One read, write or sync of one descriptor; submitted once."""
 
-    _make_error: ClassVar[Callable[[int], OSError]] = staticmethod(system_error)
+    _make_error = staticmethod(system_error)
     _keeps_payload: ClassVar[bool] = True
 
     def __init__(self, kind: str, fd: int, nbytes: int, payload: bytes | None, offset: int, priority: int) -> None:
@@ -44,7 +44,7 @@ class RawOperation(AbstractOperation):
         self._callback: Callable[[int], Any] | None = None
         self._state = _State.NEW
         self._code = 0
-        self._op: FileOp | None = None
+        self._op: FileOp[Any] | None = None
         self._owner: AbstractContext | None = None
         self.priority = operator.index(priority)
 
@@ -72,7 +72,7 @@ class RawOperation(AbstractOperation):
         """Bring data to the disk."""
         return cls("fdsync", fd, 0, None, 0, priority)
 
-    def _prepare(self, files: FileContext) -> FileOp:
+    def _prepare(self, files: FileContext) -> FileOp[Any]:
         """The operation of the C library that does it."""
         if self._kind == "read":
             return files.read(self._fd, self._nbytes, self._offset)
@@ -171,7 +171,7 @@ class PolledContext(AbstractContext):
         self._files = files
         self._max_requests = max_requests
         self._lock = threading.RLock()
-        self._finished: collections.deque[FileOp] = collections.deque()
+        self._finished: collections.deque[FileOp[Any]] = collections.deque()
         self._in_flight = 0
         self._signals = 0
         self._waiters = 0

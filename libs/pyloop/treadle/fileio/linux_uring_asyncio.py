@@ -17,7 +17,7 @@ class AsyncioContext(FilesContext):
     CONTEXT_CLASS = linux_uring.Context
     OPERATION_CLASS = linux_uring.Operation
 
-    def _create_context(self, max_requests: int, sqpoll: bool | None = None) -> Any:
+    def _create_context(self, max_requests: int, sqpoll: bool | None = None) -> Any:  # type: ignore[override]
         wanted = linux_uring.SQPOLL_ALLOWED if sqpoll is None else sqpoll
         return FilesInfo(FileContext(engine="linux_uring", max_requests=max_requests, mode=self._mode(), sqpoll=wanted,
                                      error=system_error))

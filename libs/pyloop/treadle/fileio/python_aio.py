@@ -180,10 +180,10 @@ class Context(AbstractContext):
 
     def submit(self, *aio_operations: AbstractOperation) -> int:
         """Queue operations; RuntimeError when the queue is full."""
-        for operation in aio_operations:
-            if not isinstance(operation, Operation):
-                raise ValueError(f"Operation expected, not {type(operation).__name__}")
-        return sum(self._submit_one(operation) for operation in aio_operations)  # type: ignore[arg-type]
+        mine = [operation for operation in aio_operations if isinstance(operation, Operation)]
+        if len(mine) != len(aio_operations):
+            raise ValueError("an operation of python_aio expected")
+        return sum([self._submit_one(operation) for operation in mine])
 
     def cancel(self, *aio_operations: AbstractOperation) -> int:
         """Does nothing: a call that was begun cannot be taken back."""

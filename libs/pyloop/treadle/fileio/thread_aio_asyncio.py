@@ -17,7 +17,7 @@ class AsyncioContext(FilesContext):
     CONTEXT_CLASS = thread_aio.Context
     OPERATION_CLASS = thread_aio.Operation
 
-    def _create_context(self, max_requests: int, pool_size: int = 8) -> Any:
+    def _create_context(self, max_requests: int, pool_size: int = 8) -> Any:  # type: ignore[override]
         files = FileContext(engine="threads", max_requests=max_requests, mode=self._mode(), threads=pool_size,
                             error=system_error)
         return FilesInfo(files, pool_size=pool_size)
