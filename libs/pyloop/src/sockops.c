@@ -1,5 +1,6 @@
 /* sock_recv, sock_recv_into, sock_sendall and the connect of create_connection: an awaitable that tries the call at
- * once and waits on the poller if it must. The descriptor stays armed between two waits, so that a request and its answer cost no epoll_ctl. */
+ * once and waits on the poller if it must. The descriptor stays armed between two waits, so that a request and its
+ * answer cost no epoll_ctl. */
 #include "pyloop.h"
 
 #include <arpa/inet.h>
