@@ -1,6 +1,8 @@
 /* Handles: callbacks that wait for their turn or their time. */
 #include "pyloop.h"
 
+#include <sched.h>
+
 enum { TDL_HANDLE_FREE_MAX = 2048 };
 
 TdlHandle *tdl__handle_of(struct tdl_item *item)
@@ -257,6 +259,9 @@ void tdl__handle_run(struct tdl_item *item)
     TdlHandle *h = tdl__handle_of(item);
     TdlLoop *loop = h->loop;
     h->item.link.flags &= (uint8_t)~TDL_HANDLE_SCHEDULED;
+    if (h->item.link.flags & TDL_HANDLE_THREADSAFE) {
+        h->item.link.flags |= TDL_HANDLE_RUNNING;
+    }
     if (loop->closed || (h->item.link.flags & TDL_HANDLE_CANCELLED) != 0) {
         ;
     } else if (loop->debug) {
@@ -269,6 +274,7 @@ void tdl__handle_run(struct tdl_item *item)
     } else if (handle_call(h) < 0) {
         tdl__callback_failed(loop, h);
     }
+    h->item.link.flags &= (uint8_t)~TDL_HANDLE_RUNNING;
     if (Py_REFCNT(h) > 1) {
         tdl__handle_track(h);
     }
@@ -352,9 +358,23 @@ static PyObject *debug_get(TdlHandle *h, Py_ssize_t index)
     return Py_NewRef(PyList_GET_ITEM(entry, index));
 }
 
+/* As asyncio's _ThreadSafeHandle: once cancel returns in another thread, the callback does not run. */
+static void wait_while_running(TdlHandle *h)
+{
+    if (h->loop->state->asyncio_threadsafe_handle == NULL ||
+        PyThread_get_thread_ident() == h->loop->run_thread) {
+        return;
+    }
+    while (h->item.link.flags & TDL_HANDLE_RUNNING) {
+        Py_BEGIN_ALLOW_THREADS sched_yield();
+        Py_END_ALLOW_THREADS
+    }
+}
+
 static PyObject *handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlHandle *h = TDL_HANDLE(self);
+    wait_while_running(h);
     if (h->loop->debug && !tdl__handle_cancelled(h)) {
         h->item.link.flags |=
             TDL_HANDLE_CANCELLED; /* asyncio's text says "cancelled" and keeps the callback */
@@ -468,6 +488,10 @@ static PyObject *get_when(PyObject *self, void *Py_UNUSED(closure))
 static PyObject *get_class(PyObject *self, void *Py_UNUSED(closure))
 {
     struct tdl_module_state *st = tdl__state_of_type(Py_TYPE(self));
+    if ((TDL_HANDLE(self)->item.link.flags & TDL_HANDLE_THREADSAFE) &&
+        st->asyncio_threadsafe_handle != NULL) {
+        return Py_NewRef(st->asyncio_threadsafe_handle);
+    }
     return Py_NewRef(handle_is_timer(TDL_HANDLE(self)) ? st->asyncio_timer_handle : st->asyncio_handle);
 }
 

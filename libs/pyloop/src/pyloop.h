@@ -96,6 +96,7 @@ struct tdl_module_state {
     PyObject *tls_again;                  /* the exceptions that mean: more records first */
     PyObject *asyncio_handle;
     PyObject *asyncio_timer_handle;
+    PyObject *asyncio_threadsafe_handle; /* NULL before Python 3.14 */
     PyObject *asyncio_transport;
     PyObject *buffered_protocol;
     PyObject *future_type;
@@ -130,6 +131,8 @@ enum {
     TDL_HANDLE_TIMER = 2,
     TDL_HANDLE_DEBUG = 4,     /* the loop's debug table has an entry for this handle */
     TDL_HANDLE_SCHEDULED = 8, /* a timer handle that has not fired */
+    TDL_HANDLE_THREADSAFE = 32, /* of call_soon_threadsafe: from Python 3.14 on, cancel waits for a callback that runs */
+    TDL_HANDLE_RUNNING = 64,
     TDL_HANDLE_SHARED = 16,   /* its context is a snapshot that others hold too: run in a copy */
 };
 
@@ -214,6 +217,7 @@ struct tdl_loop {
     struct files_context *files; /* file contexts with operations to submit before the poll */
     PyObject *debug_info;   /* {handle address: [source traceback, repr]} in debug mode */
     PyObject *thread_id;    /* int while running, else None */
+    unsigned long run_thread; /* identity of the thread that runs the turns */
     PyObject *task_factory; /* None for asyncio.Task */
     PyObject *snapshot;     /* the last copy of a context made for a handle; never entered */
     PyObject *transports;   /* {descriptor: transport} of the transports that are Python, by weak reference */

@@ -33,6 +33,7 @@ static int run_turns(TdlLoop *loop)
 
 PyObject *tdl__loop_run(TdlLoop *loop)
 {
+    loop->run_thread = PyThread_get_thread_ident();
     int code = run_turns(loop);
     /* A loop that does not run may become garbage, and with it what is still queued. */
     tdl_sched_visit(&loop->sched, track_item, NULL);

@@ -121,6 +121,7 @@ static PyObject *soon(PyObject *self, PyObject *const *args, Py_ssize_t nargs, P
     }
     tdl_sched_push(&loop->sched, &h->item);
     if (threadsafe) {
+        h->item.link.flags |= TDL_HANDLE_THREADSAFE;
         tdl__loop_wake(loop);
     }
     return Py_NewRef((PyObject *)h); /* the queue keeps the other reference */

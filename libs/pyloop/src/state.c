@@ -52,6 +52,10 @@ int tdl__state_init(PyObject *module)
     tdl__snapshot_probe(st);
     st->asyncio_handle = import_from("asyncio.events", "Handle");
     st->asyncio_timer_handle = import_from("asyncio.events", "TimerHandle");
+    st->asyncio_threadsafe_handle = import_from("asyncio.events", "_ThreadSafeHandle");
+    if (st->asyncio_threadsafe_handle == NULL) {
+        PyErr_Clear();
+    }
     st->asyncio_transport = import_from("asyncio.transports", "_FlowControlMixin");
     st->buffered_protocol = import_from("asyncio.protocols", "BufferedProtocol");
     st->future_type = import_from("asyncio.futures", "Future");
@@ -91,6 +95,7 @@ int tdl__state_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->tls_again);
     Py_VISIT(st->asyncio_handle);
     Py_VISIT(st->asyncio_timer_handle);
+    Py_VISIT(st->asyncio_threadsafe_handle);
     Py_VISIT(st->asyncio_transport);
     Py_VISIT(st->buffered_protocol);
     Py_VISIT(st->future_type);
@@ -119,6 +124,7 @@ int tdl__state_clear(PyObject *module)
     Py_CLEAR(st->tls_again);
     Py_CLEAR(st->asyncio_handle);
     Py_CLEAR(st->asyncio_timer_handle);
+    Py_CLEAR(st->asyncio_threadsafe_handle);
     Py_CLEAR(st->asyncio_transport);
     Py_CLEAR(st->buffered_protocol);
     Py_CLEAR(st->future_type);

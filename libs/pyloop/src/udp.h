@@ -19,7 +19,8 @@ enum tdl_udp_state {
 
 enum {
     TDL_UDP_BATCH = 4, /* datagrams in one recvmmsg: as many of 64 KiB as the loop's read buffer holds */
-    TDL_UDP_PEERS = 64,
+    TDL_UDP_PEERS_MIN = 8,
+    TDL_UDP_PEERS_MAX = 512,
     TDL_UDP_HEADER_SIZE = PY_VERSION_HEX >= 0x030D0000 ? 8 : 0, /* what asyncio counts per queued datagram */
 };
 
@@ -55,7 +56,8 @@ typedef struct tdl_udp {
     PyObject *lost_exc;
     struct tdl_watch *watch;
     struct tdl_item read_item, write_item, start_item, lost_item;
-    struct tdl_udp_peer *peers; /* by hash of the address; made when the first datagram comes */
+    struct tdl_udp_peer *peers; /* by hash of the address; made when the first datagram comes, grown while it misses */
+    uint32_t peers_len, peers_missed;
     struct tdl_udp_peer *last;  /* the peer of the datagram that was handed over last */
     struct tdl_datagram pending[TDL_UDP_BATCH]; /* received, not handed over: the protocol paused in between */
     struct tdl_udp_peer *pending_peer[TDL_UDP_BATCH]; /* where they came from, NULL if not in peers */

@@ -17,6 +17,36 @@ static PyObject *unix_to_python(const struct sockaddr *addr, size_t len)
     return PyUnicode_DecodeFSDefaultAndSize(un->sun_path, (Py_ssize_t)strnlen(un->sun_path, size));
 }
 
+/* "a.b.c.d" and the port; as inet_ntop writes it, several times faster. */
+static PyObject *inet_to_python(const struct sockaddr_in *in)
+{
+    char text[INET_ADDRSTRLEN];
+    const unsigned char *octets = (const unsigned char *)&in->sin_addr.s_addr;
+    int len = 0;
+    for (int i = 0; i < 4; i++) {
+        unsigned value = octets[i];
+        if (value >= 100) {
+            text[len++] = (char)('0' + value / 100);
+        }
+        if (value >= 10) {
+            text[len++] = (char)('0' + value / 10 % 10);
+        }
+        text[len++] = (char)('0' + value % 10);
+        text[len++] = '.';
+    }
+    PyObject *host = PyUnicode_FromStringAndSize(text, len - 1);
+    PyObject *port = PyLong_FromLong(ntohs(in->sin_port));
+    PyObject *tuple = host != NULL && port != NULL ? PyTuple_New(2) : NULL;
+    if (tuple == NULL) {
+        Py_XDECREF(host);
+        Py_XDECREF(port);
+        return NULL;
+    }
+    PyTuple_SET_ITEM(tuple, 0, host);
+    PyTuple_SET_ITEM(tuple, 1, port);
+    return tuple;
+}
+
 /* What socket.recvfrom returns for this address. */
 PyObject *tdl__udp_addr_to_python(const struct sockaddr *addr, size_t len)
 {
@@ -30,8 +60,7 @@ PyObject *tdl__udp_addr_to_python(const struct sockaddr *addr, size_t len)
     if (addr->sa_family == AF_INET) {
         struct sockaddr_in in;
         memcpy(&in, addr, sizeof in);
-        inet_ntop(AF_INET, &in.sin_addr, text, sizeof text);
-        return Py_BuildValue("(si)", text, (int)ntohs(in.sin_port));
+        return inet_to_python(&in);
     }
     struct sockaddr_in6 in6;
     memcpy(&in6, addr, sizeof in6);

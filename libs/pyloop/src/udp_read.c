@@ -53,12 +53,33 @@ void tdl__udp_pending_clear(TdlUdp *t)
 void tdl__udp_peers_clear(TdlUdp *t)
 {
     struct tdl_udp_peer *peers = t->peers;
+    uint32_t len = t->peers_len;
     t->peers = NULL;
+    t->peers_len = 0;
     t->last = NULL;
-    for (int i = 0; peers != NULL && i < TDL_UDP_PEERS; i++) {
+    for (uint32_t i = 0; i < len; i++) {
         Py_XDECREF(peers[i].tuple);
     }
     tdl_free(peers);
+}
+
+/* Make the table larger when it missed often: one peer needs little, many need room. Nothing points into it now. */
+static int peers_fit(TdlUdp *t)
+{
+    if (t->peers_len > 0 && (t->peers_missed < 2 * t->peers_len || t->peers_len == TDL_UDP_PEERS_MAX)) {
+        return 0;
+    }
+    uint32_t len = t->peers_len > 0 ? t->peers_len * 4 : TDL_UDP_PEERS_MIN;
+    len = len < TDL_UDP_PEERS_MAX ? len : TDL_UDP_PEERS_MAX;
+    tdl__udp_peers_clear(t);
+    t->peers = tdl_calloc(len, sizeof *t->peers);
+    if (t->peers == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    t->peers_len = len;
+    t->peers_missed = 0;
+    return 0;
 }
 
 /* What the protocol's callback raised: reported as asyncio reports a callback of the loop; the endpoint stays open. */
@@ -88,19 +109,12 @@ static void receive_failed(TdlUdp *t)
 
 static struct tdl_udp_peer *peer_slot(TdlUdp *t, const struct sockaddr *addr)
 {
-    if (t->peers == NULL) {
-        t->peers = tdl_calloc(TDL_UDP_PEERS, sizeof *t->peers);
-        if (t->peers == NULL) {
-            PyErr_NoMemory();
-            return NULL;
-        }
-    }
     struct sockaddr_in in; /* the port stands at the same place in sockaddr_in6 */
     memcpy(&in, addr, sizeof in);
-    uint32_t hash = ntohs(in.sin_port);
-    hash ^= addr->sa_family == AF_INET ? ntohl(in.sin_addr.s_addr) : 0;
-    hash ^= hash >> 6;
-    return &t->peers[hash % TDL_UDP_PEERS];
+    uint32_t hash = in.sin_port;
+    hash ^= addr->sa_family == AF_INET ? in.sin_addr.s_addr : 0;
+    hash *= 2654435761U; /* neighbouring ports go to far slots */
+    return &t->peers[(hash >> 16) & (t->peers_len - 1)];
 }
 
 /* The Python form of a peer's address; the same tuple as before if its slot was not taken by another. */
@@ -112,14 +126,12 @@ static PyObject *peer_tuple(TdlUdp *t, const struct sockaddr *addr, size_t len)
         return tdl__udp_addr_to_python(addr, len);
     }
     struct tdl_udp_peer *peer = peer_slot(t, addr);
-    if (peer == NULL) {
-        return NULL;
-    }
     if (peer->addr.len != len || memcmp(peer->addr.bytes, addr, len) != 0) {
         PyObject *tuple = tdl__udp_addr_to_python(addr, len);
         if (tuple == NULL) {
             return NULL;
         }
+        t->peers_missed++;
         memcpy(peer->addr.bytes, addr, len);
         peer->addr.len = (uint32_t)len;
         Py_XSETREF(peer->tuple, tuple);
@@ -142,6 +154,9 @@ static int pending_push(TdlUdp *t, PyObject *data, PyObject *addr)
 /* Receive up to TDL_UDP_BATCH datagrams of an INET socket; their number, or -1 with errno or an exception. */
 static int receive_inet(TdlUdp *t, char *buffer)
 {
+    if (peers_fit(t) < 0) {
+        return -1;
+    }
     struct mmsghdr msgs[TDL_UDP_BATCH];
     struct iovec iov[TDL_UDP_BATCH];
     struct sockaddr_in6 addrs[TDL_UDP_BATCH];

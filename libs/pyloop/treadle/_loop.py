@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor, thread as _pool
 from typing import Any
 
 from . import _treadle
+from ._processes import Processes
 from ._lookups import Lookups
 
 _UnixLoop: Any = asyncio.SelectorEventLoop
@@ -61,7 +62,7 @@ class _Key:
         self.events = events_mask
 
 
-class Loop(_treadle.LoopBase, Lookups, _UnixLoop):
+class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):
     """An asyncio event loop in C on libuv.
 
     io_uring: False polls the kernel on every turn; None takes TREADLE_IO_URING from the environment, and without it
@@ -74,6 +75,7 @@ class Loop(_treadle.LoopBase, Lookups, _UnixLoop):
         self._signal_handlers: dict[int, Any] = {}
         self._unix_server_sockets: dict[Any, Any] = {}
         self._selector = _Watched(self)
+        self._children = {}
         self._foreign_wakeup_fd = -1
         if io_uring is None:
             io_uring = os.environ.get("TREADLE_IO_URING", "1") != "0"
@@ -119,6 +121,7 @@ class Loop(_treadle.LoopBase, Lookups, _UnixLoop):
             logger.debug("Close %r", self)
         self._forget_signals()
         self._close_native()
+        self._forget_children()
         self._selector = None
         self._executor_shutdown_called = True
         executor = self._default_executor
