@@ -169,7 +169,6 @@ static void run_once(const struct tdl_bench *bench, const struct tdl_bench_case 
 static bool run_case(const struct tdl_bench *bench, const struct choices *choices,
                      const struct tdl_bench_case *one, struct tdl_report *report, bool quiet)
 {
-    bool good = true;
     for (long i = 0; i < choices->warmup + choices->samples; i++) {
         struct tdl_sample sample;
         run_once(bench, one, &sample);
@@ -188,7 +187,7 @@ static bool run_case(const struct tdl_bench *bench, const struct choices *choice
                          sample.wall_us);
         (void)fflush(stdout);
     }
-    return good;
+    return true;
 }
 
 static void record_options(const struct tdl_bench *bench, const struct choices *choices,
