@@ -280,6 +280,9 @@ def service(loop: str, servers: Backing, env: dict[str, str] | None = None, work
     running = Service(process, port)
     try:
         _await_answers(running)
+        on = json.loads(running.get("/info")[1])["loop"]
+        if on.partition(".")[0] != loop.partition(".")[0]:
+            raise RuntimeError(f"the service runs on {on}, not on {loop}")
         yield running
         if process.popen.poll() is not None:
             raise RuntimeError(f"the service ended with {process.popen.returncode}: {''.join(process.said[-5:]).strip()}")
