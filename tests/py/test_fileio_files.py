@@ -88,7 +88,8 @@ def both_paths(tmp_path_factory, content):
     return paths
 
 
-COMMON = settings(max_examples=int(os.environ.get("TREADLE_TEST_EXAMPLES", "200")), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+COMMON = settings(max_examples=int(os.environ.get("TREADLE_TEST_EXAMPLES", "200")), deadline=None,
+                  suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @COMMON
