@@ -1,6 +1,8 @@
 /* The operations as plain blocking calls: what workers run, and what the simulated engine does at once. */
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -8,6 +10,7 @@
 #include "internal.h"
 
 #define COPY_BUFFER 65536u
+#define ALIGNED_COPY (1u << 20)
 
 static int64_t code_of(int64_t res) { return res < 0 ? -(int64_t)errno : res; }
 
@@ -26,6 +29,24 @@ static int64_t transfer_once(const struct tdl_fop *op, const struct tdl__span *s
     return positioned ? pread(op->fd, span->buffer, span->length, offset) : read(op->fd, span->buffer, span->length);
 }
 
+/* A piece of a direct transfer, by way of memory that the disk can reach. */
+static int64_t transfer_by_aligned_copy(const struct tdl_fop *op, const struct tdl__span *span)
+{
+    struct tdl__span piece = *span;
+    void *memory = NULL;
+    piece.length = span->length < ALIGNED_COPY ? span->length : ALIGNED_COPY;
+    if (TDL_FAIL(TDL_FAIL_ALLOC) || posix_memalign(&memory, 4096, piece.length) != 0)
+        return -ENOMEM;
+    piece.buffer = (char *)memory;
+    if (tdl__fop_is_write(op))
+        memcpy(memory, span->buffer, piece.length);
+    int64_t res = code_of(transfer_once(op, &piece));
+    if (res > 0 && !tdl__fop_is_write(op))
+        memcpy(span->buffer, memory, (size_t)res);
+    free(memory);
+    return res;
+}
+
 /* A ring ignores the offset of what has none; the positioned calls refuse it, so they are made without. */
 static int64_t transfer_once_anywhere(const struct tdl_fop *op, struct tdl__span *span)
 {
@@ -34,6 +55,8 @@ static int64_t transfer_once_anywhere(const struct tdl_fop *op, struct tdl__span
         span->offset = TDL_FOP_POSITION;
         res = code_of(transfer_once(op, span));
     }
+    if (res == -EINVAL && tdl__transfer_wants_aligned_copy(op))
+        res = transfer_by_aligned_copy(op, span);
     return res;
 }
 

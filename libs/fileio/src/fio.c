@@ -161,6 +161,12 @@ static int64_t final_result(const struct tdl_fop *op, int64_t res) { return op->
 
 void tdl__fio_complete(struct tdl_fio *f, struct tdl_fop *op, int64_t res)
 {
+    if (res == -EINVAL && tdl__transfer_wants_aligned_copy(op)) {
+        tdl__fio_unsent(f, op);
+        op->routed = TDL__ROUTE_WORKERS;
+        f->resubmit++;
+        return;
+    }
     bool again = tdl__fop_is_transfer(op) ? tdl__transfer_round(op, res, f->options.chunk_max)
                                           : res == -EINTR && !op->asked && op->code != TDL_FOP_CLOSE;
     if (again) {
@@ -206,6 +212,7 @@ int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op)
         return rc;
     op->asked = 0;
     op->rounds = 0;
+    op->routed = TDL__ROUTE_ENGINE;
     op->link.flags = 0;
     op->link.state = TDL_FOP_WAITING;
     tdl_node_insert_before(&f->waiting, &op->node);

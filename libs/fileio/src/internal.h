@@ -71,6 +71,9 @@ void tdl__transfer_span(const struct tdl_fop *op, uint64_t chunk_max, struct tdl
 /* Counts a round of `res` in; true when another round must follow, else op->result is set. */
 bool tdl__transfer_round(struct tdl_fop *op, int64_t res, uint64_t chunk_max);
 
+/* A direct transfer that only fails because its memory is not aligned; a copy in aligned memory does it. */
+bool tdl__transfer_wants_aligned_copy(const struct tdl_fop *op);
+
 bool tdl__fop_is_transfer(const struct tdl_fop *op);
 bool tdl__fop_is_vectored(const struct tdl_fop *op);
 bool tdl__fop_is_write(const struct tdl_fop *op);

@@ -1,5 +1,5 @@
 /* Rounds of a transfer: the kernel may move less than asked, and never more than about 2 GiB at once. */
-#include <limits.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -81,6 +81,17 @@ static bool more_may_come(const struct tdl_fop *op)
     if (tdl__fop_is_write(op) || op->offset == TDL_FOP_POSITION || st.st_size == 0)
         return true;
     return op->offset + op->done < (uint64_t)st.st_size;
+}
+
+bool tdl__transfer_wants_aligned_copy(const struct tdl_fop *op)
+{
+    if (op->code != TDL_FOP_READ && op->code != TDL_FOP_WRITE)
+        return false;
+    uint64_t place = op->offset == TDL_FOP_POSITION ? 0 : op->offset;
+    if (((uintptr_t)op->at.buffer & 511) == 0 || ((place | op->length) & 511) != 0 || op->length == 0)
+        return false;
+    int flags = fcntl(op->fd, F_GETFL);
+    return flags >= 0 && (flags & O_DIRECT) != 0;
 }
 
 bool tdl__transfer_round(struct tdl_fop *op, int64_t res, uint64_t chunk_max)

@@ -105,6 +105,26 @@ CASE(vectors_are_filled_in_order)
     close(fd);
 }
 
+CASE(direct_transfers_take_any_memory)
+{
+    close(scratch_file("f", 4 * BLOCK));
+    int fd = openat(scratch_fd, "f", O_RDWR | O_DIRECT | O_CLOEXEC);
+    if (fd < 0)
+        return; /* this file system has no direct transfers */
+    static unsigned char in[2 * BLOCK + 1];
+    struct tdl_fop op;
+    tdl_fop_read(&op, fd, in + 1, 2 * BLOCK, BLOCK);
+    ck_assert_int_eq(run(&fio, &op), 2 * BLOCK);
+    ck_assert_uint_eq(in[1 + 77], pattern_at(BLOCK + 77));
+    tdl_fop_write(&op, fd, in + 1, BLOCK, 0);
+    ck_assert_int_eq(run(&fio, &op), BLOCK);
+    /* What is not on a boundary of the disk stays an error, where the file system has such boundaries. */
+    tdl_fop_read(&op, fd, in + 1, 100, 3);
+    int64_t res = run(&fio, &op);
+    ck_assert(res == -EINVAL || res == 100);
+    close(fd);
+}
+
 CASE(a_position_moves_along)
 {
     int fd = scratch_file("f", 1000);
@@ -439,6 +459,7 @@ static Suite *suite(void)
     tcase_add_loop_test(t, what_was_written_is_read, 0, VARIANTS);
     tcase_add_loop_test(t, reading_stops_at_the_end, 0, VARIANTS);
     tcase_add_loop_test(t, vectors_are_filled_in_order, 0, VARIANTS);
+    tcase_add_loop_test(t, direct_transfers_take_any_memory, 0, VARIANTS);
     tcase_add_loop_test(t, a_position_moves_along, 0, VARIANTS);
     tcase_add_loop_test(t, a_bad_descriptor_fails_alone, 0, VARIANTS);
     tcase_add_loop_test(t, wrong_files_say_what_read_and_write_say, 0, VARIANTS);

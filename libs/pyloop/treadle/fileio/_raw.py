@@ -223,10 +223,11 @@ class PolledContext(AbstractContext):
             operation._call_back()
             del owner
             count += 1
-        if count and self._waiters:
-            os.eventfd_write(self._news, 1)
         with self._lock:
             self._delivered += count
+        # After the count, which a woken waiter looks at.
+        if count and self._waiters:
+            os.eventfd_write(self._news, 1)
         return count
 
     def _wait(self, seconds: float) -> None:
