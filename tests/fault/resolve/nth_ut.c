@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "../../preload/resolver.h"
 #include "../../unit/pool/post_box.h"
 #include "treadle/failpoint.h"
 #include "treadle/lookup.h"
