@@ -34,7 +34,7 @@ async def main():
         while thread.is_alive():
             await asyncio.sleep(0)
         thread.join()
-    usage.check(rss_kib=2048)
+    usage.check(rss_kib=4096)
 
 
 measure.run(main)
