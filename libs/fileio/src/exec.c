@@ -1,7 +1,6 @@
 /* The operations as plain blocking calls: what workers run, and what the simulated engine does at once. */
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -11,6 +10,7 @@
 
 #define COPY_BUFFER 65536u
 #define ALIGNED_COPY (1u << 20)
+#define ALIGNMENT 4096u
 
 static int64_t code_of(int64_t res) { return res < 0 ? -(int64_t)errno : res; }
 
@@ -33,17 +33,17 @@ static int64_t transfer_once(const struct tdl_fop *op, const struct tdl__span *s
 static int64_t transfer_by_aligned_copy(const struct tdl_fop *op, const struct tdl__span *span)
 {
     struct tdl__span piece = *span;
-    void *memory = NULL;
     piece.length = span->length < ALIGNED_COPY ? span->length : ALIGNED_COPY;
-    if (TDL_FAIL(TDL_FAIL_ALLOC) || posix_memalign(&memory, 4096, piece.length) != 0)
+    char *memory = (char *)tdl_malloc(piece.length + ALIGNMENT);
+    if (memory == NULL)
         return -ENOMEM;
-    piece.buffer = (char *)memory;
+    piece.buffer = memory + (ALIGNMENT - (uintptr_t)memory % ALIGNMENT);
     if (tdl__fop_is_write(op))
-        memcpy(memory, span->buffer, piece.length);
+        memcpy(piece.buffer, span->buffer, piece.length);
     int64_t res = code_of(transfer_once(op, &piece));
     if (res > 0 && !tdl__fop_is_write(op))
-        memcpy(span->buffer, memory, (size_t)res);
-    free(memory);
+        memcpy(span->buffer, piece.buffer, (size_t)res);
+    tdl_free(memory);
     return res;
 }
 
