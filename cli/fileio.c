@@ -17,6 +17,8 @@
 
 #define SMALL_FILES 1000u
 #define SMALL_BYTES 4096u
+#define SMOKE_MIB 4
+#define DATA_NAME "treadle-fileio.data"
 
 static const char *folder = ".";
 static const char *engine = "auto";
@@ -26,6 +28,7 @@ static long block = 4096;
 static long file_mib = 256;
 static long sqpoll;
 static long inlined;
+static long keep;
 
 enum kind { HOT, COLD, DIRECT, WRITE, WRITE_SYNC, SMALL };
 
@@ -119,18 +122,18 @@ static int fill_file(int fd, size_t bytes)
     return fsync(fd) == 0 ? 0 : -errno;
 }
 
-static int prepare_file(struct job *j)
+static int prepare_file(struct job *j, bool smoke)
 {
-    size_t bytes = (size_t)file_mib << 20;
+    size_t bytes = (size_t)(smoke && file_mib > SMOKE_MIB ? SMOKE_MIB : file_mib) << 20;
     j->blocks = bytes / (size_t)block;
     int flags = O_RDWR | O_CREAT | O_CLOEXEC;
-    j->fd = openat(j->folder_fd, "treadle-fileio.data", flags, 0600);
+    j->fd = openat(j->folder_fd, DATA_NAME, flags, 0600);
     if (j->fd < 0)
         return -errno;
     int code = lseek(j->fd, 0, SEEK_END) == (off_t)bytes ? 0 : fill_file(j->fd, bytes);
     if (code == 0 && j->kind == DIRECT) {
         (void)close(j->fd);
-        j->fd = openat(j->folder_fd, "treadle-fileio.data", flags | O_DIRECT, 0600);
+        j->fd = openat(j->folder_fd, DATA_NAME, flags | O_DIRECT, 0600);
         code = j->fd < 0 ? -errno : 0;
     }
     if (code == 0)
@@ -253,7 +256,7 @@ static int measure(const struct tdl_bench *bench, struct tdl_sample *out, enum k
         return -errno;
     int code = make_slots(&j);
     if (code == 0)
-        code = kind == SMALL ? prepare_small(&j) : prepare_file(&j);
+        code = kind == SMALL ? prepare_small(&j) : prepare_file(&j, bench->smoke);
     if (code == 0)
         code = open_context(&j);
     if (code == 0) {
@@ -297,6 +300,7 @@ static const struct tdl_bench_option options[] = {
     {"block", "bytes of one operation (4096)", &block, 512, 1 << 24, NULL},
     {"file-mib", "size of the file (256)", &file_mib, 1, 65536, NULL},
     {"sqpoll", "1: with a polling kernel thread (0)", &sqpoll, 0, 1, NULL},
+    {"keep", "1: leave the file there for the next run (0)", &keep, 0, 1, NULL},
     {"inline", "1: answer from the page cache at once (0)", &inlined, 0, 1, NULL},
 };
 
@@ -310,5 +314,9 @@ int main(int argc, char **argv)
         .options = options,
         .option_count = sizeof options / sizeof options[0],
     };
-    return tdl_bench_main(&bench, argc, argv);
+    int code = tdl_bench_main(&bench, argc, argv);
+    int folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder_fd >= 0 && keep == 0)
+        (void)unlinkat(folder_fd, DATA_NAME, 0);
+    return code;
 }

@@ -256,7 +256,7 @@ def limit_sample(args: argparse.Namespace, kind: str, block: int, depth: int) ->
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "sample.json"
         subprocess.run([str(args.limit), "--folder", str(args.folder), "--depth", str(depth), "--block", str(block),
-                        "--file-mib", str(FILE_MIB), "--samples", "1", "--json", str(out), "--case", case],
+                        "--file-mib", str(FILE_MIB), "--samples", "1", "--keep", "1", "--json", str(out), "--case", case],
                        check=True, timeout=args.timeout, stdout=subprocess.DEVNULL)
         sample = json.loads(out.read_text())["samples"][-1]
     return {"ops": sample["ops"], "wall_us": sample["wall_us"], "cpu_us": sample["cpu_us"], "stall_ms": 0.0, "share": 0.0}
