@@ -22,6 +22,14 @@ static PyMethodDef module_methods[] = {
 
 static int module_exec(PyObject *module)
 {
+#if PY_VERSION_HEX < 0x030C0000
+    /* From 3.12 on the slot below says it, and Python refuses with the same words. */
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetString(PyExc_ImportError,
+                        "module treadle._treadle does not support loading in subinterpreters");
+        return -1;
+    }
+#endif
     tdl__fork_setup();
     if (tdl__state_init(module) < 0 || tdl__handle_types(module) < 0 || tdl__loop_type(module) < 0 ||
         tdl__stream_type(module) < 0 || tdl__acceptor_type(module) < 0 || tdl__sockwait_type(module) < 0 || tdl__job_type(module) < 0 ||
