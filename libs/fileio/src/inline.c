@@ -20,19 +20,23 @@ static void spend(struct tdl_fio *f, uint64_t calls, uint64_t bytes)
     f->step_spent_ns += (uint32_t)(calls * CALL_NS + bytes / COPY_BYTES_PER_NS);
 }
 
-/* A direct read with RWF_NOWAIT still waits for the disk; only an aligned one can be a direct read. */
-static bool may_be_direct(const struct tdl_fop *op, uint64_t length)
+/* A direct read with RWF_NOWAIT still waits for the disk; only an aligned one can be a direct read. One look at a descriptor
+ * serves a turn: should its number be given to another file meanwhile, a read that waits is all that can come of it. */
+static bool may_be_direct(struct tdl_fio *f, const struct tdl_fop *op, uint64_t length)
 {
-    if (((uintptr_t)op->at.buffer & 3) != 0 || (length & 511) != 0 || (op->offset & 511) != 0)
+    if (op->fd == f->plain_fd || ((uintptr_t)op->at.buffer & 3) != 0 || (length & 511) != 0 || (op->offset & 511) != 0)
         return false;
     int flags = fcntl(op->fd, F_GETFL);
-    return flags < 0 || (flags & O_DIRECT) != 0;
+    if (flags < 0 || (flags & O_DIRECT) != 0)
+        return true;
+    f->plain_fd = op->fd;
+    return false;
 }
 
 static int try_read(struct tdl_fio *f, struct tdl_fop *op)
 {
     uint64_t length = op->length;
-    if (length == 0 || length > INLINE_BYTES_MAX || op->offset > INT64_MAX || may_be_direct(op, length))
+    if (length == 0 || length > INLINE_BYTES_MAX || op->offset > INT64_MAX || may_be_direct(f, op, length))
         return 0;
     for (unsigned calls = 1;; calls++) {
         struct iovec one = {.iov_base = (char *)op->at.buffer + op->done, .iov_len = (size_t)(length - op->done)};

@@ -118,6 +118,7 @@ struct tdl_fio {
     uint32_t inflight_count;
     uint32_t inflight_max;
     uint32_t step_spent_ns;
+    int plain_fd; /* seen without O_DIRECT in this turn, -1 for none */
     uint32_t fork_epoch;
     uint32_t resubmit; /* continuations staged by a completion */
     bool held;
@@ -160,7 +161,11 @@ int tdl_fio_try(struct tdl_fio *f, struct tdl_fop *op);
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
-static inline void tdl_fio_step(struct tdl_fio *f) { f->step_spent_ns = 0; }
+static inline void tdl_fio_step(struct tdl_fio *f)
+{
+    f->step_spent_ns = 0;
+    f->plain_fd = -1;
+}
 
 /* True when this turn's inline answers are used up.
  * Thread:  owner
