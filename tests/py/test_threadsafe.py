@@ -229,7 +229,7 @@ def test_close_against_threads_that_still_call(t):
                 errors.append(str(exc))
                 return
 
-    for _ in range(20):
+    for _ in range(6):
         loop = t.new_loop()
         threads = [threading.Thread(target=hammer, args=(loop,)) for _ in range(2)]
         for thread in threads:
@@ -238,7 +238,7 @@ def test_close_against_threads_that_still_call(t):
         loop.run_forever()
         loop.close()
         for thread in threads:
-            thread.join(10)
+            thread.join()
     stop.set()
     t.log(set(errors), len(errors))
 
