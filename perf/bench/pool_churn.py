@@ -95,7 +95,8 @@ class Churn:
         self.query = text(args.query)
         self.opened = 0
         self.engine = create_async_engine(dsn.replace("postgresql://", "postgresql+asyncpg://"), pool_size=args.pool,
-                                          max_overflow=args.overflow)
+                                          max_overflow=args.overflow,
+                                          isolation_level="AUTOCOMMIT" if args.autocommit else None)
         event.listen(self.engine.sync_engine.pool, "connect", self._count)
 
     def _count(self, *_) -> None:
@@ -204,7 +205,8 @@ def run_here(args: argparse.Namespace) -> int:
             for sample in measure(args, server):
                 samples.append({**sample, "round": turn})
     shown = {name: getattr(args, name) for name in
-             ("loop", "turn", "spin_us", "pool", "overflow", "threads", "requests", "queries", "query", "samples")}
+             ("loop", "turn", "spin_us", "pool", "overflow", "threads", "requests", "queries", "query", "autocommit",
+              "samples")}
     document = report.document("pool_churn.py", args.arm or args.loop, shown, samples, packages=packages())
     if args.json:
         report.write(args.json, document)
@@ -235,6 +237,7 @@ def command_of(name: str, args: argparse.Namespace, server: harness.Postgres, ta
         command = [args.tool or tool, "--dsn", server.dsn(), "--warmup", 0, *shape_of(name)[2:]]
     else:
         command = [sys.executable, Path(__file__).resolve(), "--server", f"{server.port}/{server.database}", *shape_of(name)]
+        command += ["--autocommit"] if args.autocommit else []
     return [str(part) for part in [*command, *options]]
 
 
@@ -288,6 +291,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--requests", type=int, default=4000, help="requests per sample")
     parser.add_argument("--queries", type=int, default=2, help="queries per request")
     parser.add_argument("--query", default=QUERY, help="what is asked")
+    parser.add_argument("--autocommit", action="store_true", help="no BEGIN and ROLLBACK around the queries, as in the tool in C")
     parser.add_argument("--samples", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=5, help="rounds over the arms")
     parser.add_argument("--server", metavar="PORT/DATABASE", help="a server that harness.py started; default: one of its own")

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
 
 import pytest
 
@@ -63,6 +64,7 @@ def test_a_turn_that_is_none_and_a_server_that_is_not_there_fail_with_a_reason(b
     ("treadle", []),
     ("asyncio", []),
     ("asyncio", ["--turn", "quiescent", "--spin-us", "100"]),
+    ("treadle", ["--turn", "quiescent", "--spin-us", "100", "--autocommit"]),
 ])
 def test_the_python_one_runs_on_any_loop_and_fits_the_schema(loop, shape, tmp_path):
     pytest.importorskip("sqlalchemy")
@@ -115,12 +117,18 @@ def test_without_its_variable_the_trace_changes_nothing():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("quiescent, expected", [(False, [0, 1, "polled", 2]), (True, [0, 1, 2, "polled"])])
-def test_a_quiescent_turn_works_off_what_it_scheduled_before_it_polls(quiescent, expected):
+def shaped(name, quiescent, spin_us):
+    """A loop as pool_churn.py makes it."""
     import pool_churn
 
+    return pool_churn.factory(types.SimpleNamespace(loop=name, turn=pool_churn.TURNS[quiescent], spin_us=spin_us))()
+
+
+@pytest.mark.parametrize("name", ["asyncio", "treadle"])
+@pytest.mark.parametrize("quiescent, expected", [(False, [0, 1, "polled", 2]), (True, [0, 1, 2, "polled"])])
+def test_a_quiescent_turn_works_off_what_it_scheduled_before_it_polls(name, quiescent, expected):
     seen = []
-    loop = pool_churn.ShapedLoop(quiescent, 0)
+    loop = shaped(name, quiescent, 0)
     reader, writer = os.pipe()
     try:
         def polled():
@@ -149,11 +157,12 @@ def test_a_quiescent_turn_works_off_what_it_scheduled_before_it_polls(quiescent,
     assert seen == expected
 
 
-def test_a_spinning_loop_takes_what_another_thread_posts_and_still_ends():
-    import pool_churn
-
-    with asyncio.Runner(loop_factory=lambda: pool_churn.ShapedLoop(True, 0.001)) as runner:
+@pytest.mark.parametrize("name", ["asyncio", "treadle"])
+@pytest.mark.parametrize("quiescent", [False, True])
+def test_a_spinning_loop_takes_what_another_thread_posts_and_still_ends(name, quiescent):
+    with asyncio.Runner(loop_factory=lambda: shaped(name, quiescent, 1000)) as runner:
         async def main():
+            await asyncio.sleep(0.001)
             return await asyncio.get_running_loop().run_in_executor(None, int, "7")
 
         assert runner.run(main()) == 7

@@ -140,7 +140,8 @@ def test_what_others_do_is_foreign_and_what_the_measured_do_is_not():
 
 
 def test_a_session_is_charged_with_its_members_only():
-    child = subprocess.Popen([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\ninput()"],
+    code = "import time\nwhile time.process_time() < 0.3: pass\nprint('done', flush=True)\ninput()"
+    child = subprocess.Popen([sys.executable, "-c", code],
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert child.stdout.readline() == "done\n"

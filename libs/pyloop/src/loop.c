@@ -272,6 +272,21 @@ static PyObject *loop_gate_off(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+/* For measurements only: another turn than one generation per poll, and spinning before sleep. */
+static PyObject *loop_shape_turns(PyObject *self, PyObject *args)
+{
+    int quiescent;
+    unsigned long long spin_ns;
+    if (!PyArg_ParseTuple(args, "pK:_shape_turns", &quiescent, &spin_ns)) {
+        return NULL;
+    }
+    TdlLoop *loop = TDL_LOOP(self);
+    loop->quiescent = quiescent != 0;
+    loop->spin_ns = spin_ns;
+    tdl_wake_set_spin(&loop->wake, spin_ns);
+    Py_RETURN_NONE;
+}
+
 static PyObject *loop_native_info(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlLoop *loop = TDL_LOOP(self);
@@ -370,6 +385,7 @@ static PyMethodDef loop_own_methods[] = {
      PyDoc_STR(TDL_CREATE_TASK_SIGNATURE "\n--\n\nSchedule a coroutine; return its task.")},
     {"_signal_fds", loop_signal_fds, METH_NOARGS, NULL},
     {"_gate_off", loop_gate_off, METH_NOARGS, NULL},
+    {"_shape_turns", loop_shape_turns, METH_VARARGS, NULL},
     {"_native_info", loop_native_info, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -232,8 +232,10 @@ struct tdl_loop {
     bool parked;      /* the loop's thread sleeps in libuv, or is about to */
     bool in_uv;       /* the loop's thread runs libuv without the GIL: nobody else may call libuv */
     bool gate_off;    /* switched off by option or environment */
+    bool quiescent;   /* a turn works off what it schedules before the next poll */
     bool closed;
     bool debug;
+    uint64_t spin_ns; /* how long the loop watches for callbacks of other threads before it sleeps */
     uint64_t turns;
     uint64_t polls;
     uint64_t skips;

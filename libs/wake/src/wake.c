@@ -100,6 +100,11 @@ static bool tdl__wake_spin_until(struct tdl_wake *w, uint64_t until_ns)
     return !tdl_cas_acq_rel_u32(&w->state, &state, TDL_WAKE_WAITING);
 }
 
+void tdl_wake_set_spin(struct tdl_wake *w, uint64_t spin_ns)
+{
+    w->spin_ns = spin_ns;
+}
+
 bool tdl_wake_spin(struct tdl_wake *w)
 {
     TDL_ASSERT(tdl_load_relaxed_u32(&w->state) != TDL_WAKE_AWAKE);

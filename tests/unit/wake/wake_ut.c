@@ -146,6 +146,21 @@ START_TEST(spinning_gives_up_after_its_time_and_then_sleeps)
 }
 END_TEST
 
+START_TEST(the_time_of_spinning_can_be_set_on_an_open_wake)
+{
+    setup(0);
+    tdl_wake_set_spin(&wake, 1000);
+    tdl_wake_park_begin(&wake);
+    ck_assert(!tdl_wake_spin(&wake));
+    tdl_wake_notify(&wake);
+    ck_assert(tdl_wake_spin(&wake));
+    ck_assert(tdl_wake_park_end(&wake));
+    tdl_wake_set_spin(&wake, 0);
+    ck_assert_uint_eq(wake.spin_ns, 0);
+    tdl_wake_close(&wake);
+}
+END_TEST
+
 START_TEST(a_notify_while_spinning_writes_nothing)
 {
     setup(1000);
@@ -245,6 +260,7 @@ SUITE("wake/wake", the_descriptor_is_nonblocking_and_not_inherited_by_exec,
       a_notify_after_park_begin_wakes_at_once_and_park_end_takes_it_back, many_notifies_write_once_per_park,
       a_park_without_notify_ends_untouched, a_write_that_comes_after_park_end_is_read_by_a_later_park,
       writes_of_two_parks_that_come_together_are_both_taken_back,
-      spinning_gives_up_after_its_time_and_then_sleeps, a_notify_while_spinning_writes_nothing,
-      notify_keeps_errno, a_signal_handler_may_notify_the_thread_it_interrupts,
+      spinning_gives_up_after_its_time_and_then_sleeps, the_time_of_spinning_can_be_set_on_an_open_wake,
+      a_notify_while_spinning_writes_nothing, notify_keeps_errno,
+      a_signal_handler_may_notify_the_thread_it_interrupts,
       a_signal_ends_the_wait_with_eintr_and_the_park_goes_on, the_child_of_a_fork_has_a_descriptor_of_its_own)

@@ -99,6 +99,13 @@ bool tdl_wake_park_end(struct tdl_wake *w);
  * Cost:    up to spin_ns; nothing if spin_ns is 0 */
 bool tdl_wake_spin(struct tdl_wake *w);
 
+/* Sets how long a wait, or tdl_wake_spin, watches the word from now on; 0: not at all.
+ * Thread:  owner, not parked
+ * Owns:    nothing
+ * Errors:  none
+ * Cost:    O(1) */
+void tdl_wake_set_spin(struct tdl_wake *w, uint64_t spin_ns);
+
 /* Waits for a notify, for at most timeout_ns (UINT64_MAX: for ever): spins first, then sleeps.
  * Thread:  owner, between park_begin and park_end
  * Owns:    nothing
