@@ -48,9 +48,10 @@ BINARY_STEPS = st.lists(st.one_of(
     st.tuples(st.just("tell")),
     st.tuples(st.just("flush")),
 ), max_size=12)
-# Before 3.13 io itself mixed up what was written and what was read ahead in files open for both.
+# Before 3.13 io itself mixed up what was written and what was read ahead in files open for both; in files open for reading
+# and appending it still does.
 BOTH = sys.version_info >= (3, 13)
-BINARY_MODES = st.sampled_from(["rb", "wb", "ab", "xb", *(["rb+", "wb+", "ab+"] if BOTH else [])])
+BINARY_MODES = st.sampled_from(["rb", "wb", "ab", "xb", *(["rb+", "wb+"] if BOTH else [])])
 
 
 def binary_reference(path, mode, steps, buffering):
@@ -162,7 +163,7 @@ async def text_subject(path, mode, steps, **more):
 
 
 @COMMON
-@given(content=TEXT, mode=st.sampled_from(["r", "w", "a", *(["r+", "w+", "a+"] if BOTH else [])]), steps=TEXT_STEPS,
+@given(content=TEXT, mode=st.sampled_from(["r", "w", "a", *(["r+", "w+"] if BOTH else [])]), steps=TEXT_STEPS,
        encoding=st.sampled_from(["utf-8", "utf-16", "utf-8-sig", "latin-1"]),
        newline=st.sampled_from([None, "", "\n", "\r", "\r\n"]), errors=st.sampled_from(["strict", "replace"]))
 def test_text_files_do_what_io_does(tmp_path_factory, content, mode, steps, encoding, newline, errors):
