@@ -164,6 +164,7 @@ class TextFile:
             more = await self._read_chunk()
             line += self._chars
             if not more and not self._chars:
+                self._chunk = None
                 break
         end = end or len(line)
         if 0 <= limit < end:
