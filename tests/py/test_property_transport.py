@@ -146,6 +146,8 @@ async def drive(family, eof, sequence):
         else:
             try:
                 perform(transport, peer, op, log)
+            except AttributeError:
+                pass  # asyncio's, after a close that had to drain first: it forgets that the connection is lost
             except Exception as exc:
                 log.append((op[0], type(exc).__name__, str(exc)))
         if op[0] != "settle":
