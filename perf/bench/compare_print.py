@@ -27,6 +27,8 @@ def cell_text(row: Row, arm: str, words: dict[str, str]) -> str:
     text = f"{figure(cell.median)} [{figure(cell.low)}..{figure(cell.high)}]"
     if arm in row.deltas:
         text += f" {words[row.deltas[arm][1]]}"
+    if cell.noisy:
+        text += " ~"
     if cell.failed:
         text += f" ({cell.failed} failed)"
     return text
@@ -66,6 +68,9 @@ def notes(comparison: Comparison) -> list[str]:
         ratios = sorted(ratio for _, ratio in controls)
         found.append(f"A/A control: the same loop against itself lies between {ratios[0]:.2f} and {ratios[-1]:.2f}, "
                      f"median {ratios[len(ratios) // 2]:.2f}.")
+    noisy = [cell.noisy for row in comparison.rows for cell in row.cells.values() if cell.noisy]
+    if noisy:
+        found.append(f"~ marks {len(noisy)} figures with a round that stayed disturbed by other processes.")
     if comparison.failed:
         found.append(f"{comparison.failed} failed samples were left out.")
     if comparison.machines:

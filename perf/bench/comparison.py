@@ -25,6 +25,7 @@ class Cell:
     wall: float
     wall_low: float
     wall_high: float
+    noisy: int = 0  # rounds that other processes disturbed
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ def _cell(rounds: dict[object, list[dict]], failed: int) -> Cell:
     groups = [rounds[key] for key in rounds]
     values = _range([[s["value"] for s in g] for g in groups])
     walls = _range([[s["wall_us"] for s in g] for g in groups])
-    return Cell(*values, len(groups), failed, *walls)
+    noisy = sum(any(s.get("extra", {}).get("noisy") for s in g) for g in groups)
+    return Cell(*values, len(groups), failed, *walls, noisy)
 
 
 def verdict(mine: Cell, other: Cell, better: str) -> str:

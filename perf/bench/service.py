@@ -208,9 +208,6 @@ def main(argv: list[str] | None = None) -> int:
         report.write(files[-1], document)
     print()
     compare.main([*files, "--markdown", str(out / "comparison.md"), "--png", str(out / "comparison.png")])
-    noisy = {s["case"].rpartition("_")[0] for found in merged.values() for s in found if s.get("extra", {}).get("noisy")}
-    if noisy:
-        print(f"\nnoisy in at least one round (more than {args.foreign:g} cores of foreign CPU): {', '.join(sorted(noisy))}")
     print(f"\nwritten to {out}")
     failed = sum(1 for found in merged.values() for s in found if not s["ok"])
     return 1 if args.smoke and failed else 0

@@ -93,6 +93,14 @@ def test_failed_samples_are_counted_and_left_out():
     assert "(1 failed)" in compare_print.text(found)
 
 
+def test_a_round_that_others_disturbed_is_marked():
+    quiet, noisy = {"extra": {"noisy": False}}, {"extra": {"noisy": True}}
+    found = compared(document("treadle", sample(1, 0, **quiet), sample(3, 1, **noisy)), rounds("uvloop", 5, 6))
+    assert {arm: cell.noisy for arm, cell in found.rows[0].cells.items()} == {"treadle": 1, "uvloop": 0}
+    assert compare_print.cell_text(found.rows[0], "treadle", {}).endswith("~")
+    assert "~ marks 1 figures" in compare_print.text(found)
+
+
 def test_an_arm_with_failures_only_has_no_figure_but_is_named():
     found = compared(document("treadle", failure(), failure()), rounds("uvloop", 5, 6), targets=["0.9 best"])
     row = found.rows[0]
