@@ -81,6 +81,8 @@ static void loop_close_native(TdlLoop *loop)
 {
     loop->closed = true;
     if (loop->uv == NULL) {
+        tdl_wake_close(&loop->wake);
+        tdl_sched_drain(&loop->sched, drop_item);
         return;
     }
     tdl__dns_close(loop);
@@ -156,6 +158,7 @@ static int loop_traverse(PyObject *self, visitproc visit, void *arg)
 static int loop_clear(PyObject *self)
 {
     TdlLoop *loop = TDL_LOOP(self);
+    loop_close_native(loop); /* the queues' references are part of the garbage */
     tdl__dns_clear(&loop->dns);
     Py_CLEAR(loop->task_factory);
     Py_CLEAR(loop->snapshot);
@@ -174,7 +177,6 @@ static void loop_dealloc(PyObject *self)
     if (loop->weakrefs != NULL) {
         PyObject_ClearWeakRefs(self);
     }
-    loop_close_native(loop);
     (void)loop_clear(self);
     Py_CLEAR(loop->thread_id);
     type->tp_free(self);
@@ -194,6 +196,10 @@ static PyObject *loop_stop(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 static PyObject *loop_close_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    if (TDL_LOOP(self)->turning) {
+        PyErr_SetString(PyExc_RuntimeError, "Cannot close a running event loop");
+        return NULL;
+    }
     loop_close_native(TDL_LOOP(self));
     Py_RETURN_NONE;
 }
@@ -243,6 +249,10 @@ static PyObject *loop_create_task(PyObject *self, PyObject *const *args, Py_ssiz
         } else {
             plain = false;
         }
+    }
+    if (plain && name == Py_None && context == Py_None) {
+        PyObject *stack[3] = {NULL, args[0], self};
+        return PyObject_Vectorcall(st->task_type, stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, st->loop_kwname);
     }
     if (plain) {
         PyObject *stack[5] = {NULL, args[0], self, name, context};
