@@ -10,7 +10,7 @@ from typing import Any
 
 def collect() -> dict[str, Any]:
     """Return a dict of versions and of what the kernel grants, tried out on a loop of its own."""
-    from . import _treadle
+    from . import _treadle, fileio
     from ._loop import Loop
 
     features = _treadle.features()
@@ -39,6 +39,9 @@ def collect() -> dict[str, Any]:
         "kernel": platform.release(),
         "gate": native["gate"],
         "gate_refused": errno.errorcode.get(native["gate_errno"], "") if native["gate"] == "refused" else "",
+        "file_engines": ", ".join(engine.__name__.rpartition(".")[2] for engine in fileio.variants),
+        "sqpoll_allowed": getattr(fileio.linux_uring, "SQPOLL_ALLOWED", False),
+        "pidfd": hasattr(os, "pidfd_open"),
         "io_uring_environment": os.environ.get("TREADLE_IO_URING", ""),
     }
 
