@@ -18,6 +18,14 @@ _State = sslproto.SSLProtocolState
 class SSLTransport(_SSLTransport):
     """What the application writes to and closes; write() is in C."""
 
+    def close(self) -> None:
+        """Send what is written and close_notify, then close; a second call does nothing.
+
+        asyncio's second call lets go of the protocol, and what is called later raises AttributeError.
+        """
+        if not self._closed:
+            super().close()
+
 
 class TLSProtocol(_treadle.TLSBase, _SSLProtocol):
     """The protocol between a stream transport and the application."""
