@@ -16,6 +16,8 @@ MODULES = {
 TESTS = {
     "test_events.EPollEventLoopTests.test_internal_fds":
         "asserts the private counter of the self-pipe's descriptors; treadle wakes by an eventfd",
+    "test_subprocess.GenericWatcherTests.test_create_subprocess_fails_with_inactive_watcher":
+        "asks for an error from an inactive child watcher; treadle watches children by pidfd and uses no watcher",
     **{f"test_base_events.BaseEventLoopWithSelectorTests.{name}":
        "hands the loop mock sockets and replaces its private _add_reader; a poller in C asks the kernel about real ones"
        for name in ("test_create_connection_ip_addr", "test_create_connection_ipv6_scope",
