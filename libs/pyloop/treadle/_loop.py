@@ -143,6 +143,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):
                 base_events.logger.warning("Executing %s took %.3f seconds", base_events._format_handle(handle), dt)
         finally:
             self._current_handle = None
+            # A traceback may keep this frame; it must not keep the handle.
+            handle = None
 
     def _add_callback(self, handle: Any) -> None:
         if not handle._cancelled:
