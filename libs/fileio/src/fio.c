@@ -104,7 +104,9 @@ int tdl_fio_fd(struct tdl_fio *f)
 
 struct tdl_fop *tdl__fio_first(struct tdl_fio *f)
 {
-    return tdl_node_is_linked(&f->staged) ? of_node(f->staged.next) : NULL;
+    if (!tdl_node_is_linked(&f->staged) || f->submit_spent_ns > 2 * f->options.step_ns)
+        return NULL;
+    return of_node(f->staged.next);
 }
 
 void tdl__fio_sent(struct tdl_fio *f, struct tdl_fop *op, enum tdl__route route)
@@ -117,6 +119,8 @@ void tdl__fio_sent(struct tdl_fio *f, struct tdl_fop *op, enum tdl__route route)
     f->staged_count--;
     f->inflight_count++;
     f->stats.submissions++;
+    if (f->hot && route != TDL__ROUTE_WORKERS && op->code == TDL_FOP_READ)
+        f->submit_spent_ns += tdl__hit_ns(1, op->length < f->options.chunk_max ? op->length : f->options.chunk_max);
 }
 
 static void stage_first(struct tdl_fio *f, struct tdl_fop *op)
@@ -270,6 +274,7 @@ int tdl_fio_wait(struct tdl_fio *f, uint64_t timeout_ns)
         return rc;
     if (f->staged_count + f->inflight_count == 0)
         return -EDEADLK;
+    f->submit_spent_ns = 0;
     return f->engine->wait(f, timeout_ns);
 }
 
@@ -301,6 +306,7 @@ int tdl_fio_drain(struct tdl_fio *f, struct tdl_queue *out)
 {
     while (!tdl_fio_is_idle(f)) {
         if (f->staged_count > 0) {
+            f->submit_spent_ns = 0;
             int rc = tdl_fio_flush(f);
             if (rc < 0)
                 return rc;

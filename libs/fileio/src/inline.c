@@ -7,18 +7,11 @@
 
 #include "internal.h"
 
-/* What an answer is taken to cost: the call, and the copy at about 8 GB/s. Counted, not measured: a clock per answer would
- * cost a tenth of it. */
-#define CALL_NS 600u
-#define COPY_BYTES_PER_NS 8u
-
 /* More than this is left to the engine, since one copy would be longer than a turn's allowance. */
 #define INLINE_BYTES_MAX (512u << 10)
 
-static void spend(struct tdl_fio *f, uint64_t calls, uint64_t bytes)
-{
-    f->step_spent_ns += (uint32_t)(calls * CALL_NS + bytes / COPY_BYTES_PER_NS);
-}
+/* Counted, not measured: a clock per answer would cost a tenth of it. */
+static void spend(struct tdl_fio *f, uint64_t calls, uint64_t bytes) { f->step_spent_ns += tdl__hit_ns(calls, bytes); }
 
 /* A direct read with RWF_NOWAIT still waits for the disk; only an aligned one can be a direct read. One look at a descriptor
  * serves a turn: should its number be given to another file meanwhile, a read that waits is all that can come of it. */
@@ -44,6 +37,7 @@ static int try_read(struct tdl_fio *f, struct tdl_fop *op)
         if (got < 0) {
             spend(f, calls, op->done);
             f->stats.missed++;
+            f->hot = false;
             return 0; /* what was copied stays: the staged operation goes on behind it */
         }
         op->done += (uint64_t)got;
@@ -51,6 +45,7 @@ static int try_read(struct tdl_fio *f, struct tdl_fop *op)
             op->result = (int64_t)op->done;
             spend(f, calls, op->done);
             f->stats.inlined++;
+            f->hot = true;
             return 1;
         }
     }

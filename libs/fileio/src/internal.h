@@ -42,7 +42,7 @@ extern const struct tdl__fio_engine tdl__fio_aio;
 extern const struct tdl__fio_engine tdl__fio_threads;
 extern const struct tdl__fio_engine tdl__fio_simulated;
 
-/* The first staged operation, NULL if there is none; it stays staged. */
+/* The first staged operation, NULL if there is none or this turn may submit no more; it stays staged. */
 struct tdl_fop *tdl__fio_first(struct tdl_fio *f);
 
 /* Staged to in flight. */
@@ -86,6 +86,9 @@ uint32_t tdl__fork_epoch(void);
 
 /* In a forked child: everything fails with -ECANCELED, the parent's engine is forgotten, the next call starts a fresh one. */
 void tdl__fio_after_fork(struct tdl_fio *f);
+
+/* What a read from the page cache is taken to cost: the call, and the copy. */
+static inline uint32_t tdl__hit_ns(uint64_t calls, uint64_t bytes) { return (uint32_t)(calls * 600u + bytes / 5u); }
 
 int64_t tdl__fio_clock_ns(void);
 

@@ -40,13 +40,15 @@ struct files_context {
     PyObject *weakrefs;
     PyObject *loop;     /* set by the first operation that had to wait */
     PyObject *make_error; /* called with errno for the exception to raise; NULL for OSError */
+    PyObject *on_ready; /* what the loop calls when the descriptor shows results */
     PyObject *on_step;  /* this context's bound step method, while it belongs to a loop */
     struct tdl_fio fio;
     struct tdl_node held;     /* the operations that the kernel or the stage holds; each is one reference */
     FileContext *next_staged; /* in the list of a treadle loop that flushes it before its poll */
     bool native;              /* the loop is treadle's */
     int reader_fd;            /* registered with the loop; -1 when not */
-    bool step_scheduled;
+    bool soon;   /* a step is scheduled by call_soon */
+    bool listed; /* stands in the loop's list of contexts to flush */
     bool dispatching;
     bool closed;
 };

@@ -26,10 +26,11 @@ static int bind_loop(FileContext *c)
         PyErr_SetFromErrno(PyExc_OSError);
         return -1;
     }
-    c->on_step = PyObject_GetAttrString((PyObject *)c, "_step");
+    Py_XSETREF(c->on_step, PyObject_GetAttrString((PyObject *)c, "_step"));
+    Py_XSETREF(c->on_ready, PyObject_GetAttrString((PyObject *)c, "_ready"));
     PyObject *number = PyLong_FromLong(fd);
-    PyObject *done = c->on_step != NULL && number != NULL
-                         ? PyObject_CallMethodObjArgs(loop, c->state->str_add_reader, number, c->on_step, NULL)
+    PyObject *done = c->on_step != NULL && c->on_ready != NULL && number != NULL
+                         ? PyObject_CallMethodObjArgs(loop, c->state->str_add_reader, number, c->on_ready, NULL)
                          : NULL;
     Py_XDECREF(number);
     if (done == NULL) {
@@ -50,22 +51,22 @@ static int step_soon(FileContext *c)
         return -1;
     }
     Py_DECREF(handle);
+    c->soon = true;
     return 0;
 }
 
 int tdl__files_schedule(FileContext *c)
 {
-    if (c->step_scheduled || c->dispatching || c->loop == NULL) {
+    if (c->soon || c->listed || c->dispatching || c->loop == NULL) {
         return 0;
     }
     if (c->native && tdl_queue_is_empty(&c->fio.finished)) {
         c->next_staged = TDL_LOOP(c->loop)->files;
         TDL_LOOP(c->loop)->files = c;
-    } else if (step_soon(c) < 0) {
-        return -1;
+        c->listed = true;
+        return 0;
     }
-    c->step_scheduled = true;
-    return 0;
+    return step_soon(c);
 }
 
 /* treadle's loop submits what its turn staged, without a callback of its own. */
@@ -75,31 +76,30 @@ void tdl__files_before_poll(TdlLoop *loop)
     while ((c = loop->files) != NULL) {
         loop->files = c->next_staged;
         c->next_staged = NULL;
-        c->step_scheduled = false;
-        tdl_fio_step(&c->fio);
+        c->listed = false;
         (void)tdl_fio_flush(&c->fio);
-        if (!tdl_queue_is_empty(&c->fio.finished) && step_soon(c) < 0) {
+        bool more = tdl_fio_wants_flush(&c->fio) || !tdl_queue_is_empty(&c->fio.finished);
+        if (more && !c->soon && step_soon(c) < 0) {
             PyErr_WriteUnraisable((PyObject *)c);
         }
     }
 }
 
-static void leave_staged(FileContext *c)
+static void leave_list(FileContext *c)
 {
-    FileContext **at = c->native ? &TDL_LOOP(c->loop)->files : NULL;
-    while (at != NULL && *at != NULL && *at != c) {
+    FileContext **at = &TDL_LOOP(c->loop)->files;
+    while (*at != c) {
         at = &(*at)->next_staged;
     }
-    if (at != NULL && *at == c) {
-        *at = c->next_staged;
-        c->next_staged = NULL;
-    }
+    *at = c->next_staged;
+    c->next_staged = NULL;
+    c->listed = false;
 }
 
 static void unbind_loop(FileContext *c)
 {
-    if (c->loop != NULL) {
-        leave_staged(c);
+    if (c->listed) {
+        leave_list(c);
     }
     if (c->reader_fd >= 0) {
         PyObject *number = PyLong_FromLong(c->reader_fd);
@@ -111,6 +111,7 @@ static void unbind_loop(FileContext *c)
         c->reader_fd = -1;
     }
     Py_CLEAR(c->on_step);
+    Py_CLEAR(c->on_ready);
 }
 
 static int stage(FileContext *c, FileOp *op)
@@ -193,19 +194,15 @@ static int dispatch(FileContext *c, struct tdl_queue *finished)
     return rc;
 }
 
-static PyObject *context_step(PyObject *self, PyObject *Py_UNUSED(ignored))
+/* One turn's work: what is finished wakes those who waited, and what they stage goes out together. */
+static PyObject *step(FileContext *c)
 {
-    FileContext *c = TDL_FILE_CONTEXT(self);
     struct tdl_queue finished;
     tdl_queue_init(&finished);
     if (c->closed || c->dispatching) {
         Py_RETURN_NONE;
     }
-    if (c->step_scheduled) {
-        leave_staged(c);
-        c->step_scheduled = false;
-    }
-    Py_INCREF(self);
+    Py_INCREF(c);
     tdl_fio_step(&c->fio);
     (void)tdl_fio_reap(&c->fio, &finished);
     c->dispatching = true;
@@ -221,11 +218,26 @@ static PyObject *context_step(PyObject *self, PyObject *Py_UNUSED(ignored))
             rc = tdl__files_schedule(c);
         }
     }
-    Py_DECREF(self);
+    Py_DECREF(c);
     if (rc < 0) {
         return NULL;
     }
     Py_RETURN_NONE;
+}
+
+static PyObject *context_step(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    TDL_FILE_CONTEXT(self)->soon = false;
+    return step(TDL_FILE_CONTEXT(self));
+}
+
+/* One step a turn is enough: with one to come, the descriptor stays readable until it ran. */
+static PyObject *context_ready(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    if (TDL_FILE_CONTEXT(self)->soon) {
+        Py_RETURN_NONE;
+    }
+    return step(TDL_FILE_CONTEXT(self));
 }
 
 static void close_context(FileContext *c)
@@ -275,6 +287,7 @@ static PyObject *context_submit(PyObject *self, PyObject *op)
 static PyObject *context_flush(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FileContext *c = TDL_FILE_CONTEXT(self);
+    tdl_fio_step(&c->fio);
     int count = check_open(c) < 0 ? -1 : tdl_fio_flush(&c->fio);
     if (count < 0) {
         if (!PyErr_Occurred()) {
@@ -295,6 +308,7 @@ static PyObject *context_reap(PyObject *self, PyObject *Py_UNUSED(ignored))
     if (list == NULL || c->closed) {
         return list;
     }
+    tdl_fio_step(&c->fio);
     (void)tdl_fio_reap(&c->fio, &finished);
     FileOp *op;
     while ((op = give_back(&finished)) != NULL) {
@@ -443,6 +457,7 @@ static int context_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(c->state);
     Py_VISIT(c->loop);
     Py_VISIT(c->on_step);
+    Py_VISIT(c->on_ready);
     Py_VISIT(c->make_error);
     for (struct tdl_node *node = c->held.next; node != NULL && node != &c->held; node = node->next) {
         Py_VISIT((PyObject *)TDL_CONTAINER_OF(node, FileOp, held));
@@ -456,6 +471,7 @@ static int context_clear(PyObject *self)
     close_context(c);
     Py_CLEAR(c->loop);
     Py_CLEAR(c->on_step);
+    Py_CLEAR(c->on_ready);
     Py_CLEAR(c->make_error);
     return 0;
 }
@@ -488,6 +504,7 @@ static PyObject *get_max_requests(PyObject *self, void *Py_UNUSED(closure))
 }
 
 static PyMethodDef context_methods[] = {
+    {"_ready", context_ready, METH_NOARGS, PyDoc_STR("_ready($self, /)\n--\n\nThe loop saw results.")},
     {"_step", context_step, METH_NOARGS, PyDoc_STR("_step($self, /)\n--\n\nReap, wake and flush; the loop calls it.")},
     {"close", context_close, METH_NOARGS,
      PyDoc_STR("close($self, /)\n--\n\nCancel what is in flight, fail those who wait, free the engine. Idempotent.")},

@@ -118,10 +118,12 @@ struct tdl_fio {
     uint32_t inflight_count;
     uint32_t inflight_max;
     uint32_t step_spent_ns;
+    uint32_t submit_spent_ns; /* what reads of the page cache cost this turn's submissions */
     int plain_fd; /* seen without O_DIRECT in this turn, -1 for none */
     uint32_t fork_epoch;
     uint32_t resubmit; /* continuations staged by a completion */
     bool held;
+    bool hot; /* the last read that was tried inline hit the page cache */
     enum tdl_fio_state state;
     struct tdl_fio_options options;
     struct tdl_fio_caps caps;
@@ -164,6 +166,7 @@ int tdl_fio_try(struct tdl_fio *f, struct tdl_fop *op);
 static inline void tdl_fio_step(struct tdl_fio *f)
 {
     f->step_spent_ns = 0;
+    f->submit_spent_ns = 0;
     f->plain_fd = -1;
 }
 
@@ -181,7 +184,8 @@ static inline bool tdl_fio_step_is_spent(const struct tdl_fio *f) { return f->st
  * Cost:    O(1); one syscall where the mode flushes */
 int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op);
 
-/* Submit everything staged; returns how many operations left the stage.
+/* Submit everything staged; returns how many operations left the stage. While reads hit the page cache, a submission copies
+ * their bytes itself, so it stops after twice step_ns worth of them until tdl_fio_step begins the next turn.
  * Thread:  owner
  * Owns:    nothing new
  * Errors:  as tdl_fio_start; operations that the kernel refuses complete with its error, all others go on

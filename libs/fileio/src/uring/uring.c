@@ -236,17 +236,6 @@ static void kick_poller(struct tdl_fio *f, struct tdl__ring *r, bool full)
     }
 }
 
-/* When more was answered from the page cache than not, what was staged will be too, in the enter itself. */
-static bool is_hot(const struct tdl_fio *f, struct tdl__uring *u)
-{
-    uint64_t hits = f->stats.inlined - u->hits_seen, misses = f->stats.missed - u->misses_seen;
-    u->hits_seen = f->stats.inlined;
-    u->misses_seen = f->stats.missed;
-    if (hits + misses > 0)
-        u->hot = hits > misses;
-    return u->hot;
-}
-
 /* The polling thread is used while it is awake, and woken when the load promises to keep it busy. */
 static struct tdl__ring *choose(const struct tdl_fio *f, struct tdl__uring *u)
 {
@@ -255,7 +244,8 @@ static struct tdl__ring *choose(const struct tdl_fio *f, struct tdl__uring *u)
     int64_t now = tdl__fio_clock_ns();
     u->streak = now - u->last_flush_ns < POLLER_QUICK_NS ? u->streak + 1 : 0;
     u->last_flush_ns = now;
-    if (is_hot(f, u))
+    /* What the page cache holds is answered in the enter itself. */
+    if (f->hot)
         return &u->main;
     if (f->staged_count >= POLLER_BATCH || u->streak >= POLLER_STREAK || !tdl__ring_sleeps(&u->poller))
         return &u->poller;

@@ -28,12 +28,9 @@ struct tdl__uring {
     struct tdl__ring poller; /* a ring with a kernel thread; fd is -1 without one */
     uint64_t free_slots;     /* bit per registered file of main */
     int64_t last_flush_ns;
-    uint64_t hits_seen;   /* inline answers and misses at the last flush */
-    uint64_t misses_seen;
     uint32_t streak; /* flushes in quick succession */
     int epoll_fd;    /* joins the two rings' descriptors; -1 with one ring */
     bool workers_watched;
-    bool hot; /* what is read lies in the page cache, as far as the last answers show */
 };
 
 /* Entries that the operation takes. */
