@@ -524,9 +524,11 @@ static PyObject *timer_richcompare(PyObject *self, PyObject *other, int op)
     int error = 0;
     bool equal = self == other;
     if (!equal && a == b && tdl__handle_cancelled(x) == tdl__handle_cancelled(y)) {
-        PyObject *cx = x->callback != NULL ? x->callback : Py_None;
-        PyObject *cy = y->callback != NULL ? y->callback : Py_None;
+        PyObject *cx = get_callback(self, NULL); /* kept: what compares may cancel */
+        PyObject *cy = get_callback(other, NULL);
         int same = PyObject_RichCompareBool(cx, cy, Py_EQ);
+        Py_DECREF(cx);
+        Py_DECREF(cy);
         error = same < 0;
         equal = same == 1 && same_args(x, y, &error);
     }

@@ -29,9 +29,6 @@ static struct tdl_link *host_take(struct tdl_host *host)
 static void host_before_poll(struct tdl_host *host)
 {
     TdlLoop *loop = loop_of(host);
-    if (tdl__uv_check_fork(loop) < 0) {
-        PyErr_WriteUnraisable((PyObject *)loop);
-    }
     if (loop->dirty != NULL) {
         tdl__poller_apply(loop);
     }
@@ -80,7 +77,6 @@ static void timer_set(TdlLoop *loop, uint64_t timeout_ns)
 /* Sleep in libuv until an event, a wake or the timeout. */
 static void park(TdlLoop *loop, uint64_t timeout_ns)
 {
-    Py_CLEAR(loop->snapshot); /* a sleeping loop keeps no context's values alive */
     tdl__gate_disarm(&loop->gate);
     tdl_wake_park_begin(&loop->wake); /* MO-1 */
     bool posted = !tdl_inbox_is_empty(&loop->inbox);
@@ -99,6 +95,17 @@ static void park(TdlLoop *loop, uint64_t timeout_ns)
         uv_timer_stop(&loop->uv->timer);
         loop->uv->timer_active = false;
     }
+}
+
+/* A sleeping loop keeps no context's values alive. Their end may run any code, so the turn's wait is computed anew. */
+static uint64_t forget_snapshot(TdlLoop *loop)
+{
+    Py_CLEAR(loop->snapshot);
+    host_before_poll(&loop->host);
+    if (tdl_sched_has_ready(&loop->sched) || tdl_sched_stopping(&loop->sched)) {
+        return 0;
+    }
+    return tdl_sched_has_timers(&loop->sched) ? tdl_sched_timeout(&loop->sched, tdl__clock_ns()) : UINT64_MAX;
 }
 
 static void poll_now(TdlLoop *loop)
@@ -138,6 +145,9 @@ static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_que
             PyEval_RestoreThread(PyEval_SaveThread());
         }
         return;
+    }
+    if (timeout_ns != 0 && loop->snapshot != NULL) {
+        timeout_ns = forget_snapshot(loop);
     }
     loop->uv_dirty = false;
     if (timeout_ns == 0) {

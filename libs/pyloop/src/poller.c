@@ -5,7 +5,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 #include "treadle/alloc.h"
 
@@ -44,7 +46,7 @@ static int table_reserve(TdlLoop *loop, int fd)
     }
     int len = loop->watches_len > 0 ? loop->watches_len : 64;
     while (len <= fd) {
-        len *= 2;
+        len = len <= INT_MAX / 2 ? len * 2 : INT_MAX;
     }
     struct tdl_watch **watches = tdl_realloc(loop->watches, (size_t)len * sizeof *watches);
     if (watches == NULL) {
@@ -57,9 +59,46 @@ static int table_reserve(TdlLoop *loop, int fd)
     return 0;
 }
 
+/* Make the handle known to libuv. */
+static int ready(struct tdl_watch *w)
+{
+    TdlLoop *loop = w->loop;
+    int flags = fcntl(w->fd, F_GETFL);
+    int code = flags < 0 ? -errno : uv_poll_init(&loop->uv->uv, &w->poll, w->fd);
+    if (code == UV_EEXIST) { /* another thread let go of the number while libuv slept with it */
+        tdl__poller_apply(loop);
+        code = uv_poll_init(&loop->uv->uv, &w->poll, w->fd);
+    }
+    if (code == 0 && (flags & O_NONBLOCK) == 0) {
+        (void)fcntl(w->fd, F_SETFL,
+                    flags); /* libuv made it non-blocking, which whoever shares it would notice */
+    }
+    w->ready = code == 0;
+    return code;
+}
+
+/* What epoll says to a descriptor, asked without libuv: 0, or -EBADF, or -EPERM for a file that cannot be polled. */
+static int probe(TdlLoop *loop, int fd)
+{
+    struct epoll_event event = {.events = 0, .data.fd = -1};
+    int epoll = uv_backend_fd(&loop->uv->uv);
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) < 0) {
+        return errno == EEXIST ? 0 : -errno;
+    }
+    (void)epoll_ctl(epoll, EPOLL_CTL_DEL, fd, &event);
+    return 0;
+}
+
 struct tdl_watch *tdl__watch_open(TdlLoop *loop, int fd)
 {
-    if (tdl__uv_check_fork(loop) < 0 || table_reserve(loop, fd) < 0) {
+    if (tdl__uv_check_fork(loop) < 0) {
+        return NULL;
+    }
+    if (fcntl(fd, F_GETFD) < 0) { /* before the table grows to any number it is given */
+        PyErr_SetFromErrno(PyExc_OSError);
+        return NULL;
+    }
+    if (table_reserve(loop, fd) < 0) {
         return NULL;
     }
     struct tdl_watch *w = tdl_calloc(1, sizeof *w);
@@ -67,19 +106,14 @@ struct tdl_watch *tdl__watch_open(TdlLoop *loop, int fd)
         PyErr_NoMemory();
         return NULL;
     }
-    int flags = fcntl(fd, F_GETFL);
-    int code = flags < 0 ? -errno : uv_poll_init(&loop->uv->uv, &w->poll, fd);
+    w->loop = loop;
+    w->fd = fd;
+    int code = loop->in_uv ? probe(loop, fd) : ready(w);
     if (code < 0) {
         tdl_free(w);
         tdl__raise_uv(code);
         return NULL;
     }
-    if ((flags & O_NONBLOCK) == 0) {
-        (void)fcntl(fd, F_SETFL,
-                    flags); /* libuv made it non-blocking, which whoever shares it would notice */
-    }
-    w->loop = loop;
-    w->fd = fd;
     loop->watches[fd] = w;
     return w;
 }
@@ -154,7 +188,11 @@ void tdl__watch_rest(struct tdl_watch *w, int event)
 struct tdl_watch *tdl__watch_of_socket(TdlLoop *loop, int fd, PyObject *sock)
 {
     struct tdl_watch *w = tdl__watch_get(loop, fd);
-    if (w != NULL && (w->want != 0 || (w->sock_ref != NULL && tdl__weakref_is(w->sock_ref, sock)))) {
+    bool same = w != NULL && w->sock_ref != NULL && tdl__weakref_is(w->sock_ref, sock);
+    if (w != NULL && (same || w->want != 0)) {
+        if (!same) {
+            w->armed = 0; /* ask the kernel again: the number may have been closed and used anew */
+        }
         return w;
     }
     PyObject *ref = PyWeakref_NewRef(sock, NULL);
@@ -198,15 +236,24 @@ void tdl__watch_release(struct tdl_watch *w)
     Py_XDECREF(writer);
 }
 
+/* Put the descriptor into epoll before libuv does, which then changes the entry: it aborts on a number that its user
+ * closed, or that means a regular file by now. */
+static bool enter(struct tdl_watch *w)
+{
+    struct epoll_event event = {.events = 0, .data.fd = w->fd};
+    return epoll_ctl(uv_backend_fd(&w->loop->uv->uv), EPOLL_CTL_ADD, w->fd, &event) == 0 || errno == EEXIST;
+}
+
 static void arm(struct tdl_watch *w)
 {
-    if (w->want == 0) {
+    if (!w->ready && ready(w) < 0) {
+        return; /* closed since it was asked for, as if it never were ready */
+    }
+    w->armed = 0;
+    if (w->want == 0 || uv_poll_start(&w->poll, w->want, on_poll) < 0 || !enter(w)) {
         uv_poll_stop(&w->poll);
-        w->armed = 0;
-    } else if (fcntl(w->fd, F_GETFD) >= 0) { /* libuv aborts on a descriptor that its user closed */
-        if (uv_poll_start(&w->poll, w->want, on_poll) == 0) {
-            w->armed = w->want;
-        }
+    } else {
+        w->armed = w->want;
     }
 }
 
@@ -217,7 +264,9 @@ void tdl__poller_apply(TdlLoop *loop)
     while (w != NULL) {
         struct tdl_watch *next = w->next_dirty;
         w->dirty = false;
-        if (w->closing) {
+        if (w->closing && !w->ready) {
+            tdl_free(w);
+        } else if (w->closing) {
             uv_close((uv_handle_t *)&w->poll, on_closed);
             loop->uv_dirty = true;
         } else if (w->want != w->armed) {
@@ -266,6 +315,19 @@ void tdl__poller_dispatch(TdlLoop *loop, struct tdl_queue *io)
             }
         }
         w = next;
+    }
+}
+
+/* The child's epoll is new: each descriptor is entered again, if the child still has it. */
+void tdl__poller_after_fork(TdlLoop *loop)
+{
+    for (int fd = 0; fd < loop->watches_len; fd++) {
+        struct tdl_watch *w = loop->watches[fd];
+        if (w != NULL && w->ready && w->armed != 0) {
+            uv_poll_stop(&w->poll);
+            w->armed = 0;
+            mark_dirty(w);
+        }
     }
 }
 
@@ -320,6 +382,20 @@ int tdl__fd_of(PyObject *fileobj)
     return (int)fd;
 }
 
+/* Where a socket object keeps its number, if it is the one given: whoever remembers the number looks there before it
+ * uses it, since a closed socket's number may be another's. Checked against the number, not believed. */
+const int *tdl__socket_number(TdlLoop *loop, PyObject *sock, int fd)
+{
+    struct socket_head {
+        PyObject_HEAD int fd;
+    };
+    if (!PyObject_TypeCheck(sock, (PyTypeObject *)loop->state->socket_type)) {
+        return NULL;
+    }
+    const int *number = &((struct socket_head *)(void *)sock)->fd;
+    return *number == fd ? number : NULL;
+}
+
 /* The descriptor of a socket that may be closed: -1 then, and no exception. */
 int tdl__fd_of_open(PyObject *fileobj)
 {
@@ -328,6 +404,41 @@ int tdl__fd_of_open(PyObject *fileobj)
         PyErr_Clear();
     }
     return fd;
+}
+
+/* The handle of a side, or NULL if it has none or is no handle; a new reference. */
+static TdlHandle *side_handle(const struct tdl_watch_side *side)
+{
+    bool is_handle = side->item != NULL && side->item->run == tdl__handle_run;
+    return is_handle ? (TdlHandle *)Py_NewRef((PyObject *)tdl__handle_of(side->item)) : NULL;
+}
+
+/* Cancel and let go: the callback's end may run any code, so nothing of the watch is touched behind it. */
+static void retire(TdlHandle *h)
+{
+    if (h != NULL) {
+        (void)tdl__handle_cancel(h);
+        Py_DECREF(h);
+    }
+}
+
+static int watch_handle(TdlLoop *loop, int fd, int event, TdlHandle *h)
+{
+    struct tdl_watch *w = tdl__watch_get(loop, fd);
+    if (w != NULL && w->want == 0 && w->holder == NULL) {
+        tdl__watch_release(w); /* the number may mean another file by now */
+        w = NULL;
+    }
+    if (w == NULL && (w = tdl__watch_open(loop, fd)) == NULL) {
+        return -1;
+    }
+    TdlHandle *old = side_handle(side_of(w, event));
+    if (old != NULL) {
+        w->armed = 0; /* ask the kernel again: the number may have been closed and used anew */
+    }
+    tdl__watch_set(w, event, &h->item, (PyObject *)h);
+    retire(old);
+    return 0;
 }
 
 static PyObject *watch_callback(TdlLoop *loop, PyObject *const *args, Py_ssize_t nargs, int event)
@@ -343,29 +454,20 @@ static PyObject *watch_callback(TdlLoop *loop, PyObject *const *args, Py_ssize_t
     if (fd < 0) {
         return NULL;
     }
-    struct tdl_watch *w = tdl__watch_get(loop, fd);
-    if (w != NULL && w->want == 0 && w->holder == NULL) {
-        tdl__watch_release(w); /* the number may mean another file by now */
-        w = NULL;
-    }
-    if (w == NULL && (w = tdl__watch_open(loop, fd)) == NULL) {
-        return NULL;
-    }
     TdlHandle *h = tdl__handle_new(loop, args[1], args + 2, nargs - 2, NULL);
     if (h == NULL) {
         return NULL;
     }
-    if (loop->debug && tdl__handle_remember(h) < 0) {
+    /* What was called may have run any code, that closes the loop too. */
+    if ((loop->debug && tdl__handle_remember(h) < 0) || tdl__check_closed(loop) < 0) {
         Py_DECREF(h);
         return NULL;
     }
     tdl__handle_track(h); /* the watch keeps it, run after run */
-    struct tdl_watch_side *side = side_of(w, event);
-    if (side->item != NULL && side->item->run == tdl__handle_run) {
-        (void)tdl__handle_cancel(tdl__handle_of(side->item));
-        w->armed = 0; /* ask the kernel again: the number may have been closed and used anew */
+    if (watch_handle(loop, fd, event, h) < 0) {
+        Py_DECREF(h);
+        return NULL;
     }
-    tdl__watch_set(w, event, &h->item, (PyObject *)h);
     return (PyObject *)h;
 }
 
@@ -382,14 +484,12 @@ static PyObject *unwatch(TdlLoop *loop, PyObject *fileobj, int event)
     if (w == NULL) {
         Py_RETURN_FALSE;
     }
-    struct tdl_watch_side *side = side_of(w, event);
-    if (side->item != NULL && side->item->run == tdl__handle_run) {
-        (void)tdl__handle_cancel(tdl__handle_of(side->item));
-    }
+    TdlHandle *old = side_handle(side_of(w, event));
     bool had = tdl__watch_unset(w, event); /* may run any code: look again */
     if (tdl__watch_get(loop, fd) == w && w->want == 0 && w->holder == NULL) {
         tdl__watch_release(w);
     }
+    retire(old);
     return PyBool_FromLong(had);
 }
 

@@ -131,9 +131,10 @@ enum {
     TDL_HANDLE_TIMER = 2,
     TDL_HANDLE_DEBUG = 4,     /* the loop's debug table has an entry for this handle */
     TDL_HANDLE_SCHEDULED = 8, /* a timer handle that has not fired */
-    TDL_HANDLE_THREADSAFE = 32, /* of call_soon_threadsafe: from Python 3.14 on, cancel waits for a callback that runs */
+    TDL_HANDLE_THREADSAFE =
+        32, /* of call_soon_threadsafe: from Python 3.14 on, cancel waits for a callback that runs */
     TDL_HANDLE_RUNNING = 64,
-    TDL_HANDLE_SHARED = 16,   /* its context is a snapshot that others hold too: run in a copy */
+    TDL_HANDLE_SHARED = 16, /* its context is a snapshot that others hold too: run in a copy */
 };
 
 #define TDL_HANDLE_FIELDS                                                                                    \
@@ -173,6 +174,7 @@ struct tdl_watch {
     uint8_t want;    /* UV_READABLE and UV_WRITABLE bits that have a side */
     uint8_t armed;   /* poll: what libuv has been asked for */
     uint8_t revents; /* poll: what libuv reported since the last dispatch */
+    bool ready;      /* libuv knows the handle; made while the loop slept, it is told before the next poll */
     bool dirty;      /* stands in the loop's dirty list */
     bool fired;      /* poll: stands in the loop's fired list */
     bool closing;
@@ -213,25 +215,27 @@ struct tdl_loop {
     struct tdl_watch *dirty; /* watches whose interest changed since the last poll */
     struct tdl_watch *fired; /* poll: watches with revents */
     struct tdl_watch **fired_tail;
-    struct tdl_queue flush; /* transports with writes to send before the poll */
+    struct tdl_queue flush;      /* transports with writes to send before the poll */
     struct files_context *files; /* file contexts with operations to submit before the poll */
-    PyObject *debug_info;   /* {handle address: [source traceback, repr]} in debug mode */
-    PyObject *thread_id;    /* int while running, else None */
-    unsigned long run_thread; /* identity of the thread that runs the turns */
-    PyObject *task_factory; /* None for asyncio.Task */
-    PyObject *snapshot;     /* the last copy of a context made for a handle; never entered */
-    PyObject *transports;   /* {descriptor: transport} of the transports that are Python, by weak reference */
+    PyObject *debug_info;        /* {handle address: [source traceback, repr]} in debug mode */
+    PyObject *thread_id;         /* int while running, else None */
+    unsigned long run_thread;    /* identity of the thread that runs the turns */
+    PyObject *task_factory;      /* None for asyncio.Task */
+    PyObject *snapshot;          /* the last copy of a context made for a handle; never entered */
+    PyObject *transports; /* {descriptor: transport} of the transports that are Python, by weak reference */
     PyObject *tls_records, *tls_plain; /* memory for TLS, made when first needed; holds no references */
-    char *read_buffer;      /* shared by all stream transports of this loop: they read one at a time */
+    char *read_buffer; /* shared by all stream transports of this loop: they read one at a time */
     uint32_t fork_seen;
     int signal_rfd, signal_wfd;
     bool uv_busy;     /* poll: the last uv_run handled something, so poll again */
-    bool slept;      /* the last turn slept in libuv */
+    bool slept;       /* the last turn slept in libuv */
     bool uv_dirty;    /* libuv has interest changes or closing handles of ours to work on */
     bool signal_seen; /* poll: the signal descriptor was readable */
     bool parked;      /* the loop's thread sleeps in libuv, or is about to */
     bool in_uv;       /* the loop's thread runs libuv without the GIL: nobody else may call libuv */
     bool gate_off;    /* switched off by option or environment */
+    bool turning;     /* in _run, whatever the overridable is_running says */
+    int fork_error;   /* why libuv could not be given an epoll of its own in this child */
     bool quiescent;   /* a turn works off what it schedules before the next poll */
     bool closed;
     bool debug;
@@ -294,7 +298,7 @@ void tdl__uv_close(TdlLoop *loop);
 int tdl__uv_signal_open(TdlLoop *loop);
 int tdl__uv_check_fork(TdlLoop *loop);
 bool tdl__uv_forked(const TdlLoop *loop);
-void tdl__fork_setup(void);
+int tdl__uv_setup(void);
 void tdl__raise_uv(int code);
 
 /* poller.c */
@@ -314,6 +318,8 @@ struct tdl_watch *tdl__watch_fresh(TdlLoop *loop, int fd);
 struct tdl_watch *tdl__watch_of_socket(TdlLoop *loop, int fd, PyObject *sock);
 void tdl__watch_rest(struct tdl_watch *w, int event);
 char *tdl__read_buffer(TdlLoop *loop);
+void tdl__poller_after_fork(TdlLoop *loop);
+const int *tdl__socket_number(TdlLoop *loop, PyObject *sock, int fd);
 
 /* loop.c */
 int tdl__loop_type(PyObject *module);

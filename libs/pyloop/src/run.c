@@ -49,6 +49,9 @@ static void settle(TdlLoop *loop)
 static int run_turns(TdlLoop *loop)
 {
     do {
+        if (tdl__uv_check_fork(loop) < 0) {
+            return -1;
+        }
         if (loop->spin_ns != 0 && !tdl_sched_has_ready(&loop->sched) && !tdl_sched_stopping(&loop->sched)) {
             (void)spin(loop);
         }
@@ -68,8 +71,17 @@ static int run_turns(TdlLoop *loop)
 
 PyObject *tdl__loop_run(TdlLoop *loop)
 {
+    if (tdl__check_closed(loop) < 0) {
+        return NULL;
+    }
+    if (loop->turning) {
+        PyErr_SetString(PyExc_RuntimeError, "This event loop is already running");
+        return NULL;
+    }
     loop->run_thread = PyThread_get_thread_ident();
+    loop->turning = true;
     int code = run_turns(loop);
+    loop->turning = false;
     /* A loop that does not run may become garbage, and with it what is still queued. */
     tdl_sched_visit(&loop->sched, track_item, NULL);
     PyObject *exc = PyErr_GetRaisedException();

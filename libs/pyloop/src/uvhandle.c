@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -23,16 +25,36 @@ static void fork_register(void)
     (void)pthread_atfork(NULL, NULL, on_fork_child);
 }
 
-void tdl__fork_setup(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, fork_register);
-}
-
 void tdl__raise_uv(int code)
 {
     errno = -code;
     PyErr_SetFromErrno(PyExc_OSError);
+}
+
+/* What libuv sets up with a process's first loop needs descriptors, and aborts without them: there are some now. */
+int tdl__uv_setup(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    enum { NEEDED = 4 };
+    int fds[NEEDED];
+    int count = 0;
+    while (count < NEEDED && (fds[count] = eventfd(0, EFD_CLOEXEC)) >= 0) {
+        count++;
+    }
+    int code = count == NEEDED ? 0 : -errno;
+    while (count > 0) {
+        close(fds[--count]);
+    }
+    uv_loop_t uv;
+    if (code == 0 && (code = uv_loop_init(&uv)) == 0) {
+        code = uv_loop_close(&uv);
+    }
+    if (code < 0) {
+        tdl__raise_uv(code);
+        return -1;
+    }
+    pthread_once(&once, fork_register);
+    return 0;
 }
 
 /* Nothing to do: the loop's thread is awake, and park_end takes the count back. */
@@ -75,6 +97,15 @@ static void own_poll_close(uv_poll_t **poll)
     }
 }
 
+/* libuv 1.44 leaves its epoll open when what it makes next fails. */
+static void close_leaked_epoll(const uv_loop_t *uv, int probe_fd)
+{
+    int fd = uv_backend_fd(uv);
+    if (fd > 2 && epoll_ctl(fd, EPOLL_CTL_DEL, probe_fd, NULL) < 0 && errno == ENOENT) {
+        close(fd);
+    }
+}
+
 int tdl__uv_open(TdlLoop *loop)
 {
     struct tdl_uv *uv = tdl_calloc(1, sizeof *uv);
@@ -84,6 +115,7 @@ int tdl__uv_open(TdlLoop *loop)
     }
     int code = uv_loop_init(&uv->uv);
     if (code < 0) {
+        close_leaked_epoll(&uv->uv, tdl_wake_fd(&loop->wake));
         tdl_free(uv);
         tdl__raise_uv(code);
         return -1;
@@ -142,6 +174,13 @@ static void signal_fork(TdlLoop *loop)
     if (loop->signal_rfd < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) < 0) {
         return;
     }
+    if (fcntl(loop->signal_rfd, F_GETFD) < 0 || fcntl(loop->signal_wfd, F_GETFD) < 0 ||
+        fds[0] == loop->signal_rfd || fds[0] == loop->signal_wfd || fds[1] == loop->signal_rfd ||
+        fds[1] == loop->signal_wfd) { /* the child has closed them */
+        loop->signal_rfd = fds[0];
+        loop->signal_wfd = fds[1];
+        return;
+    }
     (void)dup3(fds[0], loop->signal_rfd, O_CLOEXEC);
     (void)dup3(fds[1], loop->signal_wfd, O_CLOEXEC);
     close(fds[0]);
@@ -153,29 +192,45 @@ bool tdl__uv_forked(const TdlLoop *loop)
     return loop->fork_seen != tdl_load_relaxed_u32(&fork_count);
 }
 
+/* Give the child's copy an epoll, a wake and a signal pair of its own. */
+static int fork_uv(TdlLoop *loop)
+{
+    struct tdl_uv *uv = loop->uv;
+    tdl_inbox_after_fork(&loop->inbox);
+    tdl__gate_close(&loop->gate);
+    loop->uv_dirty = true;
+    loop->parked = false;
+    loop->in_uv = false;
+    tdl_wake_close(&loop->wake); /* before a number that the child has closed can come back as libuv's */
+    int code = uv_loop_fork(&uv->uv);
+    if (code == 0) {
+        code = tdl_wake_after_fork(&loop->wake);
+    }
+    if (code == 0) {
+        own_poll_close(&uv->wake_poll);
+        code = own_poll_open(loop, tdl_wake_fd(&loop->wake), on_wake, &uv->wake_poll);
+    }
+    signal_fork(loop);
+    if (code == 0 && uv->signal_poll != NULL) {
+        own_poll_close(&uv->signal_poll); /* libuv would abort if the child has closed the number */
+        (void)own_poll_open(loop, loop->signal_rfd, on_signal, &uv->signal_poll);
+    }
+    return code;
+}
+
 int tdl__uv_check_fork(TdlLoop *loop)
 {
     if (!tdl__uv_forked(loop) || loop->uv == NULL) {
         return 0;
     }
-    loop->fork_seen = tdl_load_relaxed_u32(&fork_count);
-    tdl_inbox_after_fork(&loop->inbox);
-    tdl__gate_close(&loop->gate);
-    signal_fork(loop);
-    int code = tdl_wake_after_fork(&loop->wake);
-    if (code == 0) {
-        code = uv_loop_fork(&loop->uv->uv);
-    }
-    if (code == 0) {
-        own_poll_close(&loop->uv->wake_poll);
-        code = own_poll_open(loop, tdl_wake_fd(&loop->wake), on_wake, &loop->uv->wake_poll);
-    }
-    loop->uv_dirty = true;
-    loop->parked = false;
-    if (code < 0) {
+    int code = loop->fork_error != 0 ? loop->fork_error : fork_uv(loop);
+    if (code < 0) { /* libuv has no epoll, or the parent's: it is not called again */
+        loop->fork_error = code;
         tdl__raise_uv(code);
         return -1;
     }
+    loop->fork_seen = tdl_load_relaxed_u32(&fork_count);
+    tdl__poller_after_fork(loop);
     tdl__dns_after_fork(loop);
     return 0;
 }
@@ -193,11 +248,13 @@ void tdl__uv_close(TdlLoop *loop)
     own_poll_close(&uv->wake_poll);
     own_poll_close(&uv->signal_poll);
     uv_close((uv_handle_t *)&uv->timer, NULL);
-    while (uv_run(&uv->uv, UV_RUN_NOWAIT) != 0) {
+    if (loop->fork_error == 0) { /* else its memory is the price of not aborting */
+        while (uv_run(&uv->uv, UV_RUN_NOWAIT) != 0) {
+        }
+        int code = uv_loop_close(&uv->uv);
+        TDL_ASSERT(code == 0);
+        tdl_free(uv);
     }
-    int code = uv_loop_close(&uv->uv);
-    TDL_ASSERT(code == 0);
-    tdl_free(uv);
     loop->uv = NULL;
     signal_fds_close(loop);
     tdl__gate_close(&loop->gate);
