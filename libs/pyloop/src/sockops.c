@@ -36,10 +36,17 @@ typedef struct {
     socklen_t address_len;
     size_t done; /* bytes sent */
     Py_ssize_t size;
+    const int *sock_number; /* where sock keeps its number, or NULL */
     int fd;
     uint8_t op;    /* enum tdl_sockop */
     uint8_t state; /* enum tdl_sockwait_state */
 } TdlSockWait;
+
+/* The descriptor, or -1 if the socket was closed meanwhile: the number may be another's by now. */
+static int number(const TdlSockWait *s)
+{
+    return s->sock_number == NULL || *s->sock_number == s->fd ? s->fd : -1;
+}
 
 static PyObject *try_recv(TdlSockWait *s)
 {
@@ -51,7 +58,7 @@ static PyObject *try_recv(TdlSockWait *s)
     }
     ssize_t n;
     do {
-        n = recv(s->fd, shared != NULL ? shared : PyBytes_AS_STRING(data), (size_t)s->size, MSG_DONTWAIT);
+        n = recv(number(s), shared != NULL ? shared : PyBytes_AS_STRING(data), (size_t)s->size, MSG_DONTWAIT);
     } while (n < 0 && errno == EINTR);
     if (n < 0) {
         Py_XDECREF(data);
@@ -70,7 +77,7 @@ static PyObject *try_recv_into(TdlSockWait *s)
 {
     ssize_t n;
     do {
-        n = recv(s->fd, s->view.buf, (size_t)s->view.len, MSG_DONTWAIT);
+        n = recv(number(s), s->view.buf, (size_t)s->view.len, MSG_DONTWAIT);
     } while (n < 0 && errno == EINTR);
     if (n < 0) {
         return errno == EAGAIN ? NULL : PyErr_SetFromErrno(PyExc_OSError);
@@ -83,7 +90,7 @@ static PyObject *try_sendall(TdlSockWait *s)
     size_t len = (size_t)s->view.len;
     while (s->done < len) {
         ssize_t n =
-            send(s->fd, (const char *)s->view.buf + s->done, len - s->done, MSG_DONTWAIT | MSG_NOSIGNAL);
+            send(number(s), (const char *)s->view.buf + s->done, len - s->done, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0) {
             if (errno == EINTR) {
                 continue;
@@ -262,7 +269,8 @@ PyObject *tdl__sockwait_owner(struct tdl_item *item)
 static PyObject *ensure_no_transport(TdlSockWait *s)
 {
     struct tdl_watch *w = tdl__watch_get(s->loop, s->fd);
-    if ((w == NULL || w->transport == NULL) && PyObject_Size(s->loop->transports) == 0) {
+    PyObject *transports = s->loop->transports; /* none before asyncio's __init__ */
+    if ((w == NULL || w->transport == NULL) && (transports == NULL || PyObject_Size(transports) == 0)) {
         return Py_NewRef(Py_None);
     }
     return PyObject_CallMethod((PyObject *)s->loop, "_ensure_fd_no_transport", "i", s->fd);
@@ -418,9 +426,14 @@ static int sockwait_traverse(PyObject *self, visitproc visit, void *arg)
 static int sockwait_clear(PyObject *self)
 {
     TdlSockWait *s = (TdlSockWait *)self;
+    s->sock_number = NULL;
     Py_CLEAR(s->sock);
     Py_CLEAR(s->future);
     Py_CLEAR(s->await);
+    if (s->view.obj != NULL) {
+        s->state = TDL_SOCKWAIT_DONE;
+        PyBuffer_Release(&s->view);
+    }
     return 0;
 }
 
@@ -481,6 +494,7 @@ static TdlSockWait *sockwait_make(TdlLoop *loop, PyObject *sock, int fd, enum td
     }
     s->loop = (TdlLoop *)Py_NewRef((PyObject *)loop);
     s->sock = Py_NewRef(sock);
+    s->sock_number = fd >= 0 ? tdl__socket_number(loop, sock, fd) : NULL;
     s->weakrefs = NULL;
     s->future = NULL;
     s->await = NULL;
@@ -502,9 +516,9 @@ static TdlSockWait *sockwait_new(TdlLoop *loop, PyObject *sock, enum tdl_sockop 
     if ((PyObject *)Py_TYPE(sock) != st->socket_type || loop->debug || loop->closed) {
         return NULL;
     }
-    PyObject *number = PyObject_CallMethodNoArgs(sock, st->str_fileno);
-    long fd = number != NULL ? PyLong_AsLong(number) : -1;
-    Py_XDECREF(number);
+    PyObject *fileno = PyObject_CallMethodNoArgs(sock, st->str_fileno);
+    long fd = fileno != NULL ? PyLong_AsLong(fileno) : -1;
+    Py_XDECREF(fileno);
     if (fd < 0) {
         PyErr_Clear();
         return NULL;

@@ -24,13 +24,14 @@ union tdl_stream_addr {
 
 typedef struct tdl_stream {
     PyObject_HEAD PyObject *extra; /* the slot _extra of asyncio.BaseTransport */
-    PyObject *mixin_slots[4];      /* of asyncio's _FlowControlMixin, which its sendfile asks for; unused here */
+    PyObject *mixin_slots[4]; /* of asyncio's _FlowControlMixin, which its sendfile asks for; unused here */
     PyObject *weakrefs;
     PyObject *dict; /* users hang attributes on asyncio's transports */
     TdlLoop *loop;
     PyObject *protocol;
-    PyObject *context; /* of the creator; every callback of the protocol runs in it */
-    PyObject *sock;    /* NULL until somebody asks for it, if the descriptor came from accept */
+    PyObject *context;      /* of the creator; every callback of the protocol runs in it */
+    PyObject *sock;         /* NULL until somebody asks for it, if the descriptor came from accept */
+    const int *sock_number; /* where that socket keeps its number, or NULL */
     PyObject *server;
     PyObject *empty_waiter; /* sendfile waits for the buffer to drain */
     PyObject *lost_exc;
@@ -86,6 +87,12 @@ void tdl__stream_fatal(TdlStream *t, const char *message);
 void tdl__stream_force_close(TdlStream *t, PyObject *exc);
 void tdl__stream_lost_now(TdlStream *t, PyObject *exc);
 void tdl__stream_shut(TdlStream *t);
+
+/* The descriptor, or -1 if the user closed the socket object: the number may be another's by now. */
+static inline int tdl__stream_fd(const TdlStream *t)
+{
+    return t->sock_number == NULL || *t->sock_number == t->fd ? t->fd : -1;
+}
 
 /* Leave an exception that ends the run raised and the rest of the turn queued; true if it is one. */
 static inline bool tdl__stream_exit_raised(TdlStream *t)

@@ -62,7 +62,7 @@ void tdl__stream_lost_now(TdlStream *t, PyObject *exc)
     }
     t->state = TDL_STREAM_CLOSED;
     t->dropped_writes = t->dropped_writes > 0 ? t->dropped_writes : 1;
-    PyObject *protocol = t->protocol;
+    PyObject *protocol = Py_XNewRef(t->protocol);
     PyObject *result = protocol == NULL
                            ? Py_NewRef(Py_None)
                            : PyObject_CallMethodOneArg(protocol, t->loop->state->str_connection_lost, exc);
@@ -77,6 +77,7 @@ void tdl__stream_lost_now(TdlStream *t, PyObject *exc)
         Py_DECREF(raised);
     }
     Py_XDECREF(result);
+    Py_XDECREF(protocol);
     tdl__stream_queue_clear(t);
     tdl__stream_shut(t);
     Py_CLEAR(t->protocol);
@@ -104,6 +105,12 @@ void tdl__stream_lost_run(struct tdl_item *item)
 
 static void queue_lost(TdlStream *t, PyObject *exc)
 {
+    if (t->loop->closed) { /* nobody will run it; a write that fails tells so, as asyncio's does */
+        t->state = TDL_STREAM_CLOSED;
+        tdl__stream_shut(t);
+        (void)tdl__check_closed(t->loop);
+        return;
+    }
     t->state = TDL_STREAM_LOST;
     t->dropped_writes++;
     Py_XSETREF(t->lost_exc, exc != NULL && exc != Py_None ? Py_NewRef(exc) : NULL);

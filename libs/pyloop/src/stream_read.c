@@ -44,7 +44,9 @@ static void on_eof(TdlStream *t)
         Py_XDECREF(PyObject_CallMethod(st->support, "_transport_debug", "sO", "%r received EOF", t));
         PyErr_Clear();
     }
-    PyObject *keep = PyObject_CallMethodNoArgs(t->protocol, st->str_eof_received);
+    PyObject *protocol = Py_NewRef(t->protocol);
+    PyObject *keep = PyObject_CallMethodNoArgs(protocol, st->str_eof_received);
+    Py_DECREF(protocol);
     int keep_open = keep != NULL ? PyObject_IsTrue(keep) : -1;
     Py_XDECREF(keep);
     if (keep_open < 0) {
@@ -70,7 +72,7 @@ static ssize_t recv_into(TdlStream *t, void *buffer, size_t len)
 {
     ssize_t n;
     do {
-        n = recv(t->fd, buffer, len, 0);
+        n = recv(tdl__stream_fd(t), buffer, len, 0);
     } while (n < 0 && errno == EINTR);
     return n;
 }
@@ -149,7 +151,9 @@ static PyObject *get_buffer(TdlStream *t)
 {
     struct tdl_module_state *st = t->loop->state;
     PyObject *hint = PyLong_FromLong(-1);
-    PyObject *buffer = hint != NULL ? PyObject_CallMethodOneArg(t->protocol, st->str_get_buffer, hint) : NULL;
+    PyObject *protocol = Py_NewRef(t->protocol);
+    PyObject *buffer = hint != NULL ? PyObject_CallMethodOneArg(protocol, st->str_get_buffer, hint) : NULL;
+    Py_DECREF(protocol);
     Py_XDECREF(hint);
     Py_ssize_t len = buffer != NULL ? PyObject_Size(buffer) : -1;
     if (len == 0) {
@@ -191,9 +195,10 @@ static void read_buffered(TdlStream *t)
         return;
     }
     PyObject *count = PyLong_FromSsize_t(n);
-    PyObject *result = count != NULL
-                           ? PyObject_CallMethodOneArg(t->protocol, t->loop->state->str_buffer_updated, count)
-                           : NULL;
+    PyObject *protocol = Py_NewRef(t->protocol);
+    PyObject *result =
+        count != NULL ? PyObject_CallMethodOneArg(protocol, t->loop->state->str_buffer_updated, count) : NULL;
+    Py_DECREF(protocol);
     Py_XDECREF(count);
     if (result == NULL) {
         tdl__stream_fatal(t, "Fatal error: protocol.buffer_updated() call failed.");

@@ -76,7 +76,9 @@ static void queue_sent(TdlStream *t, size_t n)
 /* Call pause_writing or resume_writing; a failure is reported and does not touch the connection. */
 static void tell_protocol(TdlStream *t, PyObject *method, const char *message)
 {
-    PyObject *result = PyObject_CallMethodNoArgs(t->protocol, method);
+    PyObject *protocol = Py_NewRef(t->protocol);
+    PyObject *result = PyObject_CallMethodNoArgs(protocol, method);
+    Py_DECREF(protocol);
     if (result == NULL && !tdl__stream_exit_raised(t)) {
         PyObject *exc = PyErr_GetRaisedException();
         tdl__stream_call_handler(t, message, exc);
@@ -121,7 +123,7 @@ static ssize_t send_queue(TdlStream *t)
     struct msghdr msg = {.msg_iov = iov, .msg_iovlen = count};
     ssize_t n;
     do {
-        n = sendmsg(t->fd, &msg, MSG_NOSIGNAL);
+        n = sendmsg(tdl__stream_fd(t), &msg, MSG_NOSIGNAL);
     } while (n < 0 && errno == EINTR);
     return n;
 }
@@ -160,7 +162,7 @@ static void drained(TdlStream *t)
     if (t->state == TDL_STREAM_CLOSING) {
         tdl__stream_lost_now(t, Py_None);
     } else if (t->eof) {
-        (void)shutdown(t->fd, SHUT_WR);
+        (void)shutdown(tdl__stream_fd(t), SHUT_WR);
     }
 }
 
@@ -240,7 +242,7 @@ static ssize_t send_now(TdlStream *t, const void *data, size_t len)
 {
     ssize_t n;
     do {
-        n = send(t->fd, data, len, MSG_NOSIGNAL);
+        n = send(tdl__stream_fd(t), data, len, MSG_NOSIGNAL);
     } while (n < 0 && errno == EINTR);
     return n;
 }
@@ -329,7 +331,7 @@ static int queue_lines(TdlStream *t, PyObject *lines)
     }
     int code = 0;
     for (Py_ssize_t i = 0; code == 0 && i < PySequence_Fast_GET_SIZE(seq); i++) {
-        PyObject *line = PySequence_Fast_GET_ITEM(seq, i);
+        PyObject *line = Py_NewRef(PySequence_Fast_GET_ITEM(seq, i));
         PyObject *data = PyBytes_CheckExact(line) ? Py_NewRef(line) : NULL;
         if (data == NULL && (code = check_bytes_like(line)) == 0) {
             data = PyBytes_FromObject(line);
@@ -339,6 +341,7 @@ static int queue_lines(TdlStream *t, PyObject *lines)
             code = queue_push(t, data, 0);
         }
         Py_XDECREF(data);
+        Py_DECREF(line);
     }
     Py_DECREF(seq);
     return code;
@@ -360,6 +363,10 @@ static PyObject *stream_writelines(PyObject *self, PyObject *lines)
     bool idle = t->queue_len == 0;
     if (queue_lines(t, lines) < 0) {
         return NULL;
+    }
+    if (t->state >= TDL_STREAM_LOST) { /* aborted by what made the lines */
+        tdl__stream_queue_clear(t);
+        Py_RETURN_NONE;
     }
     if (idle && t->queue_len > 0) {
         ssize_t n = send_queue(t);
@@ -387,7 +394,7 @@ static PyObject *stream_write_eof(PyObject *self, PyObject *Py_UNUSED(ignored))
         Py_RETURN_NONE;
     }
     t->eof = true;
-    if (t->queue_len == 0 && shutdown(t->fd, SHUT_WR) < 0) {
+    if (t->queue_len == 0 && shutdown(tdl__stream_fd(t), SHUT_WR) < 0) {
         return PyErr_SetFromErrno(PyExc_OSError);
     }
     Py_RETURN_NONE;

@@ -69,6 +69,7 @@ TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *prot
     t->watch->holder = &t->watch;
     t->fd = fd;
     t->sock = Py_XNewRef(sock);
+    t->sock_number = sock != NULL ? tdl__socket_number(loop, sock, fd) : NULL;
     t->state = TDL_STREAM_OPEN;
     if (server != NULL && server != Py_None) {
         t->server = Py_NewRef(server);
@@ -77,6 +78,7 @@ TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *prot
                                : PyObject_CallMethodNoArgs(server, st->str__attach);
         if (result == NULL) {
             Py_CLEAR(t->server);
+            t->sock_number = NULL;
             t->sock = NULL;
             t->fd = -1;
             Py_XDECREF(sock);
@@ -120,6 +122,7 @@ PyObject *tdl__stream_socket(TdlStream *t)
         struct tdl_module_state *st = t->loop->state;
         t->sock = PyObject_CallFunction(st->socket_type, "iiii", t->family, t->type, t->proto, t->fd);
         if (t->sock != NULL) {
+            t->sock_number = tdl__socket_number(t->loop, t->sock, t->fd);
             PyObject *result = PyObject_CallMethod(t->sock, "setblocking", "O", Py_False);
             Py_XDECREF(result);
             PyErr_Clear();
@@ -173,7 +176,7 @@ static PyObject *own_sockname(TdlStream *t)
 {
     union tdl_stream_addr addr;
     socklen_t len = sizeof addr;
-    if (t->fd >= 0 && getsockname(t->fd, &addr.any, &len) == 0 && len <= sizeof addr &&
+    if (t->fd >= 0 && getsockname(tdl__stream_fd(t), &addr.any, &len) == 0 && len <= sizeof addr &&
         (addr.any.sa_family == AF_INET || addr.any.sa_family == AF_INET6)) {
         return addr_to_python(&addr);
     }
@@ -401,6 +404,7 @@ static void stream_dealloc(PyObject *self)
     tdl__stream_queue_clear(t);
     (void)stream_clear(self);
     Py_CLEAR(t->context);
+    t->sock_number = NULL;
     Py_CLEAR(t->sock);
     Py_CLEAR(t->loop);
     type->tp_free(self);
