@@ -237,15 +237,17 @@ static void kick_poller(struct tdl_fio *f, struct tdl__ring *r, bool full)
 }
 
 /* The polling thread is used while it is awake, and woken when the load promises to keep it busy. */
-static struct tdl__ring *choose(const struct tdl_fio *f, struct tdl__uring *u)
+static struct tdl__ring *choose(struct tdl_fio *f, struct tdl__uring *u)
 {
     if (!has_poller(u))
         return &u->main;
     int64_t now = tdl__fio_clock_ns();
     u->streak = now - u->last_flush_ns < POLLER_QUICK_NS ? u->streak + 1 : 0;
     u->last_flush_ns = now;
-    /* What the page cache holds is answered in the enter itself. */
-    if (f->hot)
+    /* What the page cache holds is answered in the enter itself, and all but reads go on to kernel workers anyway: the thread
+     * would only spin while they work. */
+    const struct tdl_fop *first = tdl__fio_first(f);
+    if (f->hot || first == NULL || (first->code != TDL_FOP_READ && first->code != TDL_FOP_READV))
         return &u->main;
     if (f->staged_count >= POLLER_BATCH || u->streak >= POLLER_STREAK || !tdl__ring_sleeps(&u->poller))
         return &u->poller;
