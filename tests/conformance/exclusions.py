@@ -18,6 +18,10 @@ TESTS = {
         "asserts the private counter of the self-pipe's descriptors; treadle wakes by an eventfd",
     "test_subprocess.GenericWatcherTests.test_create_subprocess_fails_with_inactive_watcher":
         "asks for an error from an inactive child watcher; treadle watches children by pidfd and uses no watcher",
+    **{f"test_subprocess.{name}": "looks at the private child watcher; treadle watches children by pidfd itself"
+       for name in ("SubprocessPidfdWatcherTests.test_watcher_implementation",
+                    "SubprocessThreadedWatcherTests.test_watcher_implementation",
+                    "SubprocessThreadedWatcherTests.test_pid_not_reaped_before_exit_published")},
     **{f"test_base_events.BaseEventLoopWithSelectorTests.{name}":
        "hands the loop mock sockets and replaces its private _add_reader; a poller in C asks the kernel about real ones"
        for name in ("test_create_connection_ip_addr", "test_create_connection_ipv6_scope",
