@@ -29,7 +29,6 @@ sys.path.insert(0, str(HERE))
 
 import report
 
-FILE_MIB = 256
 SMALL_FILES = 1000
 SMALL_BYTES = 4096
 ARMS = ["treadle", "treadle_shape", "caio", "caio_plain", "caio_deferred", "aiofile", "aiofiles", "executor", "limit"]
@@ -135,13 +134,13 @@ class Subject:
             return await file.read()
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, mib: int) -> None:
     """The large file and the small ones."""
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "treadle-fileio.data"
-    if not data.exists() or data.stat().st_size != FILE_MIB << 20:
+    if not data.exists() or data.stat().st_size != mib << 20:
         with data.open("wb") as file:
-            for _ in range(FILE_MIB):
+            for _ in range(mib):
                 file.write(b"a" * (1 << 20))
             os.fsync(file.fileno())
     for i in range(SMALL_FILES):
@@ -150,7 +149,7 @@ def prepare(folder: Path) -> None:
             path.write_bytes(b"b" * SMALL_BYTES)
 
 
-def open_data(folder: Path, kind: str) -> int:
+def open_data(folder: Path, kind: str, mib: int) -> int:
     """The large file in the state that the kind wants: cached, dropped or direct."""
     flags = os.O_RDWR | (os.O_DIRECT if kind == "direct" else 0)
     fd = os.open(folder / "treadle-fileio.data", flags)
@@ -159,17 +158,17 @@ def open_data(folder: Path, kind: str) -> int:
         os.fsync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     elif kind in ("hot", "stall"):
-        for at in range(0, FILE_MIB << 20, 1 << 20):
+        for at in range(0, mib << 20, 1 << 20):
             os.pread(fd, 1 << 20, at)
     return fd
 
 
-async def measure_case(arm: str, kind: str, block: int, depth: int, ops: int, folder: Path) -> dict:
+async def measure_case(arm: str, kind: str, block: int, depth: int, ops: int, folder: Path, mib: int) -> dict:
     """One sample: operations, wall and CPU time, and the ticker's longest stall where it is asked for."""
-    fd = open_data(folder, kind)
+    fd = open_data(folder, kind, mib)
     subject = Subject(arm, depth, folder)
     await subject.open(folder / "treadle-fileio.data")
-    blocks = (FILE_MIB << 20) // block
+    blocks = (mib << 20) // block
     order = random.Random(7)
     offsets = iter([order.randrange(blocks) * block for _ in range(ops)] if ops > blocks else
                    [n * block for n in order.sample(range(blocks), ops)])
@@ -243,7 +242,7 @@ def child(args: argparse.Namespace) -> int:
         run = asyncio.run
     else:
         run = getattr(importlib.import_module(args.loop), "run")
-    print(json.dumps(run(measure_case(args.arm, kind, block, depth, ops, args.folder))))
+    print(json.dumps(run(measure_case(args.arm, kind, block, depth, ops, args.folder, args.file_mib))))
     return 0
 
 
@@ -256,7 +255,7 @@ def limit_sample(args: argparse.Namespace, kind: str, block: int, depth: int) ->
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "sample.json"
         subprocess.run([str(args.limit), "--folder", str(args.folder), "--depth", str(depth), "--block", str(block),
-                        "--file-mib", str(FILE_MIB), "--samples", "1", "--keep", "1", "--json", str(out), "--case", case],
+                        "--file-mib", str(args.file_mib), "--samples", "1", "--keep", "1", "--json", str(out), "--case", case],
                        check=True, timeout=args.timeout, stdout=subprocess.DEVNULL)
         sample = json.loads(out.read_text())["samples"][-1]
     return {"ops": sample["ops"], "wall_us": sample["wall_us"], "cpu_us": sample["cpu_us"], "stall_ms": 0.0, "share": 0.0}
@@ -268,7 +267,7 @@ def measure(args: argparse.Namespace, arm: str, case: str) -> dict:
     if arm == "limit":
         return limit_sample(args, kind, block, depth)
     done = subprocess.run([sys.executable, __file__, "--child", "--arm", arm, "--case", case, "--loop", args.loop,
-                           "--folder", str(args.folder), "--scale", str(args.scale)],
+                           "--folder", str(args.folder), "--scale", str(args.scale), "--file-mib", str(args.file_mib)],
                           capture_output=True, text=True, timeout=args.timeout, check=False)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()
@@ -317,6 +316,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="one short round")
     parser.add_argument("--loop", default="asyncio", help="asyncio, or a module with run()")
     parser.add_argument("--folder", type=Path, default=report.ROOT / "out" / "fileio-data")
+    parser.add_argument("--file-mib", type=int, default=256, help="size of the large file")
     parser.add_argument("--limit", type=Path, help="the built C tool")
     parser.add_argument("--timeout", type=float, default=120)
     parser.add_argument("--out", type=Path)
@@ -324,7 +324,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--arm", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.smoke:
-        args.rounds, args.scale = 1, 0.02
+        args.rounds, args.scale, args.file_mib = 1, 0.02, 8
     return args
 
 
@@ -332,7 +332,7 @@ def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
     if args.child:
         return child(args)
-    prepare(args.folder)
+    prepare(args.folder, args.file_mib)
     arms = [arm for arm in args.arms.split(",")
             if (arm in ("executor",) or (arm == "limit" and args.limit) or (arm in NEEDS and importlib.util.find_spec(NEEDS[arm])))]
     cases = args.case or list(CASES)
