@@ -78,6 +78,10 @@ struct churn {
     long idle_count;
     long alive; /* connections opening, busy or idle */
     size_t opened;
+    size_t answered;
+    size_t warm; /* requests before the measurement, which begins under way: a pause would empty the pool */
+    size_t kept; /* connections opened until then */
+    struct tdl_bench_clock begin;
     long running; /* drivers not done yet */
     char error[160];
 };
@@ -291,6 +295,10 @@ static void run_request(struct tdl_item *item)
     }
     check_in(churn, r->connection);
     r->connection = NULL;
+    if (++churn->answered == churn->warm) {
+        churn->kept = churn->opened;
+        churn->begin = tdl_bench_begin();
+    }
     (void)tdl_inbox_post(&r->driver->inbox, &r->driver->reply);
 }
 
@@ -405,7 +413,7 @@ static void run_turns(struct tdl_wake_host *h)
 }
 
 /* Lets each driver make `each` requests. */
-static void run_phase(struct churn *churn, size_t each)
+static void run_drivers(struct churn *churn, size_t each)
 {
     churn->running = threads;
     for (long i = 0; i < threads; i++) {
@@ -502,11 +510,10 @@ static void forget_connections(struct connection *all)
 static void measure(struct churn *churn, struct counter *counter, struct figures *out, size_t each)
 {
     long before = count_sessions(counter, churn);
-    run_phase(churn, each / WARMUP_SHARE + 1);
-    size_t kept = churn->opened;
-    struct tdl_bench_clock begin = tdl_bench_begin();
-    run_phase(churn, each);
-    tdl_bench_end(&begin, (double)((long)each * threads), &out->sample);
+    size_t warm_each = each / WARMUP_SHARE + 1;
+    churn->warm = warm_each * (size_t)threads;
+    run_drivers(churn, warm_each + each);
+    tdl_bench_end(&churn->begin, (double)(each * (size_t)threads), &out->sample);
     struct connection *all = churn->all;
     close_connections(churn);
     /* A turn drops the items that the closed watches left behind. */
@@ -518,7 +525,7 @@ static void measure(struct churn *churn, struct counter *counter, struct figures
         (void)snprintf(churn->error, sizeof churn->error,
                        "the pool opened %zu connections, pg_stat_database counted %ld", churn->opened,
                        sessions);
-    out->connections = (double)(sessions - (long)kept) * 1e3 / out->sample.ops;
+    out->connections = (double)(sessions - (long)churn->kept) * 1e3 / out->sample.ops;
 }
 
 static void run_once(const struct tdl_bench *bench, struct figures *out)

@@ -94,8 +94,11 @@ class Churn:
         self.args = args
         self.query = text(args.query)
         self.opened = 0
+        self.answered = self.warm = 0
+        self.begun: tuple[float, float, int] | None = None
+        # Without TLS from the start: some loops cannot change a transport's protocol, which asyncpg's offer of TLS needs.
         self.engine = create_async_engine(dsn.replace("postgresql://", "postgresql+asyncpg://"), pool_size=args.pool,
-                                          max_overflow=args.overflow,
+                                          max_overflow=args.overflow, connect_args={"ssl": False},
                                           isolation_level="AUTOCOMMIT" if args.autocommit else None)
         event.listen(self.engine.sync_engine.pool, "connect", self._count)
 
@@ -106,6 +109,9 @@ class Churn:
         async with self.engine.connect() as connection:
             for _ in range(self.args.queries):
                 await connection.execute(self.query)
+        self.answered += 1
+        if self.answered == self.warm:
+            self.begun = time.monotonic(), time.process_time(), self.opened
 
     def drive(self, loop: asyncio.AbstractEventLoop, count: int, failed: list) -> None:
         try:
@@ -114,7 +120,7 @@ class Churn:
         except BaseException as error:
             failed.append(error)
 
-    async def phase(self, each: int) -> None:
+    async def drivers(self, each: int) -> None:
         """Let each thread make `each` requests."""
         loop = asyncio.get_running_loop()
         done, failed = asyncio.Event(), []
@@ -140,12 +146,12 @@ class Churn:
             raise failed[0]
 
     async def run(self, each: int) -> dict:
-        """Warm up, then measure; the pool is empty afterwards."""
+        """Warm up and measure without a pause, which would empty the pool; it is empty afterwards."""
+        warm_each = each // 5 + 1
+        self.warm = warm_each * self.args.threads
         try:
-            await self.phase(each // 5 + 1)
-            kept = self.opened
-            wall, cpu = time.monotonic(), time.process_time()
-            await self.phase(each)
+            await self.drivers(warm_each + each)
+            wall, cpu, kept = self.begun
             wall, cpu = time.monotonic() - wall, time.process_time() - cpu
         finally:
             await self.engine.dispose()

@@ -74,7 +74,8 @@ class State:
         from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
         self.engine = create_async_engine(os.environ["SERVICE_DSN"], pool_size=int(os.environ.get("SERVICE_POOL", "4")),
-                                          max_overflow=int(os.environ.get("SERVICE_OVERFLOW", "2")))
+                                          max_overflow=int(os.environ.get("SERVICE_OVERFLOW", "2")),
+                                          connect_args={"ssl": False})
         self.sessions = async_sessionmaker(self.engine, expire_on_commit=False)
         self.redis = redis.asyncio.from_url(os.environ["SERVICE_REDIS"])
 
