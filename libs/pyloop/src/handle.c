@@ -358,7 +358,7 @@ static PyObject *debug_get(TdlHandle *h, Py_ssize_t index)
     return Py_NewRef(PyList_GET_ITEM(entry, index));
 }
 
-/* As asyncio's _ThreadSafeHandle: once cancel returns in another thread, the callback does not run. */
+/* As asyncio's _ThreadSafeHandle: once cancel or cancelled returns in another thread, the callback does not run. */
 static void wait_while_running(TdlHandle *h)
 {
     if (h->loop->state->asyncio_threadsafe_handle == NULL ||
@@ -396,6 +396,8 @@ static PyObject *handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 static PyObject *handle_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    wait_while_running(TDL_HANDLE(self));
+    wait_while_running(TDL_HANDLE(self));
     return PyBool_FromLong(tdl__handle_cancelled(TDL_HANDLE(self)));
 }
 
