@@ -18,6 +18,8 @@ TESTS = {
         "asserts the private counter of the self-pipe's descriptors; treadle wakes by an eventfd",
     "test_subprocess.GenericWatcherTests.test_create_subprocess_fails_with_inactive_watcher":
         "asks for an error from an inactive child watcher; treadle watches children by pidfd and uses no watcher",
+    "test_sslproto.SslProtoHandshakeTests.test_connection_lost_when_busy":
+        "makes a transport of a mock socket; a poller in C asks the kernel about real ones",
     **{f"test_subprocess.{name}": "looks at the private child watcher; treadle watches children by pidfd itself"
        for name in ("SubprocessPidfdWatcherTests.test_watcher_implementation",
                     "SubprocessThreadedWatcherTests.test_watcher_implementation",
