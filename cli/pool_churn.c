@@ -4,6 +4,7 @@
 #include "common/bench.h"
 #include "common/host.h"
 #include "common/postgres.h"
+#include "common/sessions.h"
 
 #include "treadle/assert.h"
 
@@ -15,7 +16,6 @@
 #include <sys/epoll.h>
 
 #define WARMUP_SHARE 5
-#define GONE_WAIT_NS (10U * 1000000000ULL)
 
 static const char *dsn;
 static const char *turn = "generation";
@@ -426,59 +426,6 @@ static void run_drivers(struct churn *churn, size_t each)
         (void)pthread_join(churn->drivers[i].thread, NULL);
 }
 
-/* What the server counted */
-
-struct counter {
-    PGconn *pg;
-    char database[64];
-};
-
-/* The counter's own session must not count: it is of another database than the pool's. */
-static bool open_counter(struct counter *counter, struct churn *churn)
-{
-    const char *const names[] = {"dbname", "dbname", NULL};
-    const char *const values[] = {dsn, "template1", NULL};
-    PGconn *probe = PQconnectdb(dsn);
-    counter->pg = NULL;
-    if (PQstatus(probe) != CONNECTION_OK) {
-        fail(churn, "cannot connect", probe);
-    } else {
-        (void)snprintf(counter->database, sizeof counter->database, "%s", PQdb(probe));
-        counter->pg = PQconnectdbParams(names, values, 1);
-        if (PQstatus(counter->pg) != CONNECTION_OK)
-            fail(churn, "cannot connect to template1", counter->pg);
-    }
-    PQfinish(probe);
-    return churn->error[0] == '\0';
-}
-
-static long count(struct counter *counter, struct churn *churn, const char *what)
-{
-    const char *values[] = {counter->database};
-    PGresult *result = PQexecParams(counter->pg, what, 1, NULL, values, NULL, NULL, 0);
-    long number = -1;
-    if (PQresultStatus(result) == PGRES_TUPLES_OK && PQntuples(result) == 1)
-        number = strtol(PQgetvalue(result, 0, 0), NULL, 10);
-    else
-        fail(churn, "cannot read the server's counters", counter->pg);
-    PQclear(result);
-    return number;
-}
-
-/* A session is in the counter at the latest when its server process has ended. */
-static long count_sessions(struct counter *counter, struct churn *churn)
-{
-    uint64_t until_ns = tdl_bench_now_ns() + GONE_WAIT_NS;
-    while (count(counter, churn, "SELECT count(*), pg_sleep(0.01) FROM pg_stat_activity WHERE datname = $1") >
-           0) {
-        if (tdl_bench_now_ns() > until_ns) {
-            fail(churn, "other sessions stay in the pool's database", NULL);
-            return -1;
-        }
-    }
-    return count(counter, churn, "SELECT sessions FROM pg_stat_database WHERE datname = $1");
-}
-
 /* Cases: three figures of the same runs */
 
 struct figures {
@@ -507,9 +454,9 @@ static void forget_connections(struct connection *all)
     }
 }
 
-static void measure(struct churn *churn, struct counter *counter, struct figures *out, size_t each)
+static void measure(struct churn *churn, struct tdl_sessions *counter, struct figures *out, size_t each)
 {
-    long before = count_sessions(counter, churn);
+    long before = tdl_sessions_count(counter);
     size_t warm_each = each / WARMUP_SHARE + 1;
     churn->warm = warm_each * (size_t)threads;
     run_drivers(churn, warm_each + each);
@@ -520,8 +467,8 @@ static void measure(struct churn *churn, struct counter *counter, struct figures
     tdl_sched_stop(&churn->host.sched);
     run_turns(&churn->host);
     forget_connections(all);
-    long sessions = count_sessions(counter, churn) - before;
-    if (churn->error[0] == '\0' && sessions != (long)churn->opened)
+    long sessions = tdl_sessions_count(counter) - before;
+    if (churn->error[0] == '\0' && counter->error[0] == '\0' && sessions != (long)churn->opened)
         (void)snprintf(churn->error, sizeof churn->error,
                        "the pool opened %zu connections, pg_stat_database counted %ld", churn->opened,
                        sessions);
@@ -532,7 +479,7 @@ static void run_once(const struct tdl_bench *bench, struct figures *out)
 {
     const struct tdl_wake_options options = {.spin_ns = (uint64_t)spin_us * 1000U};
     struct churn churn = {.alive = 0};
-    struct counter counter;
+    struct tdl_sessions counter = {.pg = NULL};
     size_t each = (bench->smoke ? 80U : (size_t)requests) / (size_t)threads;
     churn.idle_end = &churn.idle;
     churn.waiting_end = &churn.waiting;
@@ -540,16 +487,16 @@ static void run_once(const struct tdl_bench *bench, struct figures *out)
         fail(&churn, "cannot open a wake", NULL);
     } else {
         if (open_drivers(&churn) == 0) {
-            if (open_counter(&counter, &churn))
+            if (tdl_sessions_open(&counter, dsn) == 0)
                 measure(&churn, &counter, out, each == 0 ? 1 : each);
-            PQfinish(counter.pg);
+            tdl_sessions_close(&counter);
             close_drivers(&churn);
         } else {
             fail(&churn, "cannot open the drivers' wakes", NULL);
         }
         tdl_wake_host_close(&churn.host);
     }
-    (void)snprintf(out->error, sizeof out->error, "%s", churn.error);
+    (void)snprintf(out->error, sizeof out->error, "%s", churn.error[0] != '\0' ? churn.error : counter.error);
 }
 
 enum { CONNECTIONS, CPU, RATE, FIGURES };
