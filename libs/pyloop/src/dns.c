@@ -99,8 +99,7 @@ static int pool_open(struct tdl_dns *dns)
 
 static PyObject *future_new(TdlLoop *loop)
 {
-    PyObject *stack[1] = {(PyObject *)loop};
-    return PyObject_Vectorcall(loop->state->future_type, stack, 0, loop->state->loop_kwname);
+    return tdl__future_new(loop);
 }
 
 /* In debug mode every answer is a future, since the caller logs how long it took. Takes over the reference. */

@@ -77,9 +77,8 @@ static void drop_item(struct tdl_item *item)
 }
 
 /* Close what C holds: the queues, the watches, libuv, the wake. */
-static void loop_close_native(TdlLoop *loop)
+static void close_all(TdlLoop *loop)
 {
-    loop->closed = true;
     if (loop->uv == NULL) {
         tdl_wake_close(&loop->wake);
         tdl_sched_drain(&loop->sched, drop_item);
@@ -100,6 +99,16 @@ static void loop_close_native(TdlLoop *loop)
     loop->read_buffer = NULL;
     Py_CLEAR(loop->tls_records);
     Py_CLEAR(loop->tls_plain);
+}
+
+static void loop_close_native(TdlLoop *loop)
+{
+    loop->closed = true;
+    if (!loop->closing) {
+        loop->closing = true;
+        close_all(loop);
+        loop->closing = false;
+    }
 }
 
 char *tdl__read_buffer(TdlLoop *loop)
@@ -225,11 +234,38 @@ static PyObject *loop_wake(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+/* What asyncio's own code would find under the name now: debuggers and tests replace the classes. Borrowed. */
+static PyObject *find_class(PyObject *module_dict, PyObject *name)
+{
+    PyObject *found = PyDict_GetItemWithError(module_dict, name);
+    if (found == NULL && !PyErr_Occurred()) {
+        PyErr_SetObject(PyExc_NameError, name);
+    }
+    return found;
+}
+
+PyObject *tdl__future_new(TdlLoop *loop)
+{
+    struct tdl_module_state *st = loop->state;
+    PyObject *type = find_class(st->futures_dict, st->str_Future);
+    PyObject *stack[1] = {(PyObject *)loop};
+    return type != NULL ? PyObject_Vectorcall(type, stack, 0, st->loop_kwname) : NULL;
+}
+
 static PyObject *loop_create_future(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    return tdl__future_new(TDL_LOOP(self));
+}
+
+/* A task without a factory; the keywords that say nothing are left out. */
+static PyObject *task_new(PyObject *self, PyObject *coro, PyObject *name, PyObject *context)
+{
     struct tdl_module_state *st = TDL_LOOP(self)->state;
-    PyObject *stack[1] = {self};
-    return PyObject_Vectorcall(st->future_type, stack, 0, st->loop_kwname);
+    PyObject *type = find_class(st->tasks_dict, st->str_Task);
+    PyObject *stack[5] = {NULL, coro, self, name, context};
+    PyObject *kwnames = name == Py_None && context == Py_None ? st->loop_kwname : st->task_kwnames;
+    return type != NULL ? PyObject_Vectorcall(type, stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames)
+                        : NULL;
 }
 
 /* create_task(coro, *, name=None, context=None); any other shape is asyncio's own to answer. */
@@ -250,14 +286,8 @@ static PyObject *loop_create_task(PyObject *self, PyObject *const *args, Py_ssiz
             plain = false;
         }
     }
-    if (plain && name == Py_None && context == Py_None) {
-        PyObject *stack[3] = {NULL, args[0], self};
-        return PyObject_Vectorcall(st->task_type, stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, st->loop_kwname);
-    }
     if (plain) {
-        PyObject *stack[5] = {NULL, args[0], self, name, context};
-        return PyObject_Vectorcall(st->task_type, stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                                   st->task_kwnames);
+        return task_new(self, args[0], name, context);
     }
     PyObject *slow = PyObject_GetAttr(self, st->str__create_task_slow);
     PyObject *task = slow != NULL ? PyObject_Vectorcall(slow, args, (size_t)nargs, kwnames) : NULL;

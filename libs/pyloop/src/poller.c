@@ -236,12 +236,26 @@ void tdl__watch_release(struct tdl_watch *w)
     Py_XDECREF(writer);
 }
 
-/* Put the descriptor into epoll before libuv does, which then changes the entry: it aborts on a number that its user
- * closed, or that means a regular file by now. */
+/* Enter the descriptor into epoll here, and take it out of the list of what libuv would enter: libuv aborts on a number
+ * that was closed, or that means a regular file by now, and without the GIL any thread may do so at any time. */
 static bool enter(struct tdl_watch *w)
 {
-    struct epoll_event event = {.events = 0, .data.fd = w->fd};
-    return epoll_ctl(uv_backend_fd(&w->loop->uv->uv), EPOLL_CTL_ADD, w->fd, &event) == 0 || errno == EEXIST;
+    uv__io_t *io = &w->poll.io_watcher;
+    int epoll = uv_backend_fd(&w->loop->uv->uv);
+    struct epoll_event event = {.events = io->pevents, .data.fd = w->fd};
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, w->fd, &event) < 0 &&
+        (errno != EEXIST || epoll_ctl(epoll, EPOLL_CTL_MOD, w->fd, &event) < 0)) {
+        return false;
+    }
+    struct {
+        void **next, **prev;
+    } *link = (void *)&io->watcher_queue; /* two pointers, whatever the version of libuv calls them */
+    _Static_assert(sizeof io->watcher_queue == sizeof *link, "a link of libuv's queues is two pointers");
+    link->prev[0] = link->next;
+    link->next[1] = link->prev;
+    link->next = link->prev = (void **)link;
+    io->events = io->pevents;
+    return true;
 }
 
 static void arm(struct tdl_watch *w)
@@ -257,23 +271,37 @@ static void arm(struct tdl_watch *w)
     }
 }
 
+/* What is let go leaves libuv; the rest is returned. */
+static struct tdl_watch *close_released(TdlLoop *loop, struct tdl_watch *w)
+{
+    struct tdl_watch *rest = NULL;
+    while (w != NULL) {
+        struct tdl_watch *next = w->next_dirty;
+        w->dirty = false;
+        if (!w->closing) {
+            w->next_dirty = rest;
+            rest = w;
+        } else if (w->ready) {
+            uv_close((uv_handle_t *)&w->poll, on_closed);
+            loop->uv_dirty = true;
+        } else {
+            tdl_free(w);
+        }
+        w = next;
+    }
+    return rest;
+}
+
+/* Releases go first: each takes its number out of epoll, which may be another's number by now. */
 void tdl__poller_apply(TdlLoop *loop)
 {
     struct tdl_watch *w = loop->dirty;
     loop->dirty = NULL;
-    while (w != NULL) {
-        struct tdl_watch *next = w->next_dirty;
-        w->dirty = false;
-        if (w->closing && !w->ready) {
-            tdl_free(w);
-        } else if (w->closing) {
-            uv_close((uv_handle_t *)&w->poll, on_closed);
-            loop->uv_dirty = true;
-        } else if (w->want != w->armed) {
+    for (w = close_released(loop, w); w != NULL; w = w->next_dirty) {
+        if (w->want != w->armed) {
             arm(w);
             loop->uv_dirty = true;
         }
-        w = next;
     }
 }
 

@@ -28,6 +28,8 @@ struct tdl_watch;
 
 /* Every name that a hot path looks up, interned once per module. */
 #define TDL_NAMES(XX)                                                                                        \
+    XX(Future)                                                                                               \
+    XX(Task)                                                                                                 \
     XX(_abort_waiter)                                                                                        \
     XX(_accept_failed)                                                                                       \
     XX(_accept_failed_connection)                                                                            \
@@ -99,8 +101,8 @@ struct tdl_module_state {
     PyObject *asyncio_threadsafe_handle; /* NULL before Python 3.14 */
     PyObject *asyncio_transport;
     PyObject *buffered_protocol;
-    PyObject *future_type;
-    PyObject *task_type;
+    PyObject *futures_dict; /* of asyncio.futures and asyncio.tasks: their classes may be replaced at any time */
+    PyObject *tasks_dict;
     PyObject *support; /* the module treadle._support: what runs once per failure or per connection */
     PyObject *socket_type;
     PyObject *loop_kwname;     /* ("loop",) */
@@ -235,6 +237,7 @@ struct tdl_loop {
     bool in_uv;       /* the loop's thread runs libuv without the GIL: nobody else may call libuv */
     bool gate_off;    /* switched off by option or environment */
     bool turning;     /* in _run, whatever the overridable is_running says */
+    bool closing;     /* close runs destructors, which may ask for it again */
     int fork_error;   /* why libuv could not be given an epoll of its own in this child */
     bool quiescent;   /* a turn works off what it schedules before the next poll */
     bool closed;
@@ -326,6 +329,7 @@ int tdl__loop_type(PyObject *module);
 void tdl__callback_failed(TdlLoop *loop, TdlHandle *h);
 bool tdl__is_exit_exception(void);
 int tdl__check_closed(TdlLoop *loop);
+PyObject *tdl__future_new(TdlLoop *loop);
 PyObject *tdl__item_owner(struct tdl_item *item);
 
 /* transport.c and server.c: stream transports */

@@ -290,8 +290,7 @@ static int start_waiting(TdlSockWait *s)
     if (w == NULL) {
         return -1;
     }
-    PyObject *stack[1] = {(PyObject *)loop};
-    s->future = PyObject_Vectorcall(loop->state->future_type, stack, 0, loop->state->loop_kwname);
+    s->future = tdl__future_new(loop);
     s->await = s->future != NULL ? Py_TYPE(s->future)->tp_as_async->am_await(s->future) : NULL;
     if (s->await == NULL) {
         return -1;

@@ -58,15 +58,15 @@ int tdl__state_init(PyObject *module)
     }
     st->asyncio_transport = import_from("asyncio.transports", "_FlowControlMixin");
     st->buffered_protocol = import_from("asyncio.protocols", "BufferedProtocol");
-    st->future_type = import_from("asyncio.futures", "Future");
-    st->task_type = import_from("asyncio.tasks", "Task");
+    st->futures_dict = import_from("asyncio.futures", "__dict__");
+    st->tasks_dict = import_from("asyncio.tasks", "__dict__");
     st->socket_type = import_from("socket", "socket");
     st->support = PyImport_ImportModule("treadle._support");
     if (tdl__dns_state_init(&st->dns) < 0) {
         return -1;
     }
     return st->asyncio_handle && st->asyncio_timer_handle && st->asyncio_transport && st->buffered_protocol &&
-                   st->future_type && st->task_type && st->socket_type && st->support
+                   st->futures_dict && st->tasks_dict && st->socket_type && st->support
                ? 0
                : -1;
 }
@@ -98,8 +98,8 @@ int tdl__state_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->asyncio_threadsafe_handle);
     Py_VISIT(st->asyncio_transport);
     Py_VISIT(st->buffered_protocol);
-    Py_VISIT(st->future_type);
-    Py_VISIT(st->task_type);
+    Py_VISIT(st->futures_dict);
+    Py_VISIT(st->tasks_dict);
     Py_VISIT(st->socket_type);
     Py_VISIT(st->support);
     return tdl__dns_state_traverse(&st->dns, visit, arg);
@@ -127,8 +127,8 @@ int tdl__state_clear(PyObject *module)
     Py_CLEAR(st->asyncio_threadsafe_handle);
     Py_CLEAR(st->asyncio_transport);
     Py_CLEAR(st->buffered_protocol);
-    Py_CLEAR(st->future_type);
-    Py_CLEAR(st->task_type);
+    Py_CLEAR(st->futures_dict);
+    Py_CLEAR(st->tasks_dict);
     Py_CLEAR(st->socket_type);
     Py_CLEAR(st->support);
     tdl__dns_state_clear(&st->dns);

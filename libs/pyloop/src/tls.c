@@ -377,12 +377,15 @@ static PyObject *transport_write(PyObject *self, PyObject *data)
     if (protocol == NULL) {
         return NULL;
     }
+    if (protocol == Py_None) {
+        return protocol; /* closed twice: dropped */
+    }
     PyObject *module = PyType_GetModuleByDef(Py_TYPE(protocol), &tdl__module_def);
     int code;
     if (module != NULL && PyObject_TypeCheck(protocol, tdl__state_of_module(module)->tls_type) &&
         is_ready(TDL_TLS(protocol))) {
         code = write_data(TDL_TLS(protocol), data);
-    } else { /* None once the transport is closed: the error is Python's */
+    } else { /* another loop's protocol */
         PyErr_Clear();
         PyObject *result = PyObject_CallMethod(protocol, "_write_appdata", "((O))", data);
         Py_XDECREF(result);
