@@ -20,6 +20,8 @@ TESTS = {
         "asks for an error from an inactive child watcher; treadle watches children by pidfd and uses no watcher",
     "test_sslproto.SslProtoHandshakeTests.test_connection_lost_when_busy":
         "makes a transport of a mock socket; a poller in C asks the kernel about real ones",
+    "test_ssl.TestSSL.test_remote_shutdown_receives_trailing_data_on_slow_socket":
+        "replaces methods of the transport by what reads its private _read_ready_cb",
     **{f"test_subprocess.{name}": "looks at the private child watcher; treadle watches children by pidfd itself"
        for name in ("SubprocessPidfdWatcherTests.test_watcher_implementation",
                     "SubprocessThreadedWatcherTests.test_watcher_implementation",
