@@ -437,6 +437,7 @@ def test_calls_after_two_closes_do_nothing(certificate):
         ct.writelines([b"x"])
         ct.pause_reading()
         ct.resume_reading()
+        assert not ct.is_reading() and ct.get_extra_info("socket", 5) == 5 and ct.get_write_buffer_size() == 0
         ct.abort()
         st.abort()
         await asyncio.sleep(0)
@@ -444,6 +445,28 @@ def test_calls_after_two_closes_do_nothing(certificate):
         assert ct.is_closing() and st.is_closing()
 
     loop.run_until_complete(main())
+    loop.close()
+
+
+def test_close_after_the_peers_end_came_while_paused(certificate):
+    loop = subject_loop()
+
+    class T:
+        pass
+
+    async def main():
+        t = T()
+        t.loop = loop
+        ct, cp, st, sp = await pair(t, certificate, server_protocol=Echo, client_protocol=lambda: Side(loop, False))
+        ct.pause_reading()
+        st.write(b"never read")
+        st._ssl_protocol._transport.close()
+        while ct._ssl_protocol._state.name != "FLUSHING":
+            await asyncio.sleep(0)
+        ct.close()
+        await cp.lost
+
+    loop.run_until_complete(asyncio.wait_for(main(), 5))
     loop.close()
 
 

@@ -52,6 +52,7 @@ def norm(value):
         value = _LOOP_REPR.sub("<LOOP ", value)
         # treadle's own names for what asyncio has under another name.
         value = value.replace("treadle._treadle.", "").replace("treadle.", "")
+        value = value.replace("_ThreadSafeHandle", "Handle")
         value = value.replace("TCPTransport", "_SelectorSocketTransport")
         value = re.sub(r"<(?:TCPTransp|_SelectorS)\w*\.\.\.\w*", "<TRANSPORT...", value)
         value = re.sub(r"File descriptor \d+", "File descriptor N", value)
