@@ -16,15 +16,50 @@ _State = sslproto.SSLProtocolState
 
 
 class SSLTransport(_SSLTransport):
-    """What the application writes to and closes; write() is in C."""
+    """What the application writes to and closes; write() is in C.
+
+    A second close() lets go of the connection, as on asyncio; what is called after that does nothing, where asyncio
+    raises AttributeError.
+    """
 
     def close(self) -> None:
-        """Send what is written and close_notify, then close; a second call does nothing.
+        """Send what is written and close_notify, then close."""
+        protocol = self._ssl_protocol
+        ended = not self._closed and protocol._state is _State.FLUSHING
+        super().close()
+        if ended:  # the peer's end came while reading was paused: asyncio would wait for a resume_reading() here
+            protocol._do_flush()
 
-        asyncio's second call lets go of the protocol, and what is called later raises AttributeError.
-        """
-        if not self._closed:
-            super().close()
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what is known of the connection, or default."""
+        return default if self._ssl_protocol is None else super().get_extra_info(name, default)
+
+    def get_protocol(self) -> Any:
+        """Return the protocol in use, None after the end."""
+        return None if self._ssl_protocol is None else super().get_protocol()
+
+    def is_reading(self) -> bool:
+        """Return True unless paused or closed."""
+        return self._ssl_protocol is not None and super().is_reading()
+
+    def pause_reading(self) -> None:
+        """Hand no more data to the protocol until resume_reading()."""
+        if self._ssl_protocol is not None:
+            super().pause_reading()
+
+    def resume_reading(self) -> None:
+        """Hand data to the protocol again."""
+        if self._ssl_protocol is not None:
+            super().resume_reading()
+
+    def get_write_buffer_size(self) -> int:
+        """Return the bytes written and not yet given to the transport below."""
+        return 0 if self._ssl_protocol is None else super().get_write_buffer_size()
+
+    def writelines(self, list_of_data: Any) -> None:
+        """Encrypt and send every piece, or queue it; never blocks."""
+        if self._ssl_protocol is not None:
+            super().writelines(list_of_data)
 
 
 class TLSProtocol(_treadle.TLSBase, _SSLProtocol):
