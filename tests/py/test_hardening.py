@@ -5,6 +5,7 @@ import gc
 import os
 import resource
 import socket
+import sys
 import threading
 import weakref
 
@@ -462,6 +463,40 @@ def test_a_child_may_close_every_descriptor_and_go_on_with_the_loop(loop):
 
     assert in_child(child) == 0
     turns(loop)
+    a.close()
+    b.close()
+
+
+def test_a_loop_whose_descriptors_were_closed_can_be_closed(python):
+    result = python(code="""
+import os, treadle
+
+for ran in (False, True):
+    loop = treadle.new_event_loop()
+    if ran:
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+    os.closerange(3, 256)
+    loop.close()
+""")
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python classes export buffers from 3.12 on")
+def test_the_end_of_a_buffer_may_end_the_wait_again(loop):
+    a, b = pair()
+
+    class Buffer:
+        def __buffer__(self, flags):
+            return memoryview(bytearray(5))
+
+        def __release_buffer__(self, view):
+            waiting.close()
+            view.release()
+
+    waiting = loop.sock_recv_into(a, Buffer())
+    waiting.send(None)
+    waiting.close()
     a.close()
     b.close()
 

@@ -300,6 +300,16 @@ static int start_waiting(TdlSockWait *s)
     return 0;
 }
 
+/* Forget the buffer before it is told: its end may run any code, that ends the wait again. */
+static void release_view(TdlSockWait *s)
+{
+    if (s->view.obj != NULL) {
+        Py_buffer view = s->view;
+        s->view.obj = NULL;
+        PyBuffer_Release(&view);
+    }
+}
+
 /* End the wait; a descriptor that was not given out is closed. */
 static void finish(TdlSockWait *s, bool given)
 {
@@ -315,9 +325,7 @@ static void finish(TdlSockWait *s, bool given)
     }
     Py_CLEAR(s->await);
     Py_CLEAR(s->future);
-    if (s->view.obj != NULL) {
-        PyBuffer_Release(&s->view);
-    }
+    release_view(s);
 }
 
 static PySendResult sockwait_send(PyObject *self, PyObject *arg, PyObject **result)
@@ -429,10 +437,8 @@ static int sockwait_clear(PyObject *self)
     Py_CLEAR(s->sock);
     Py_CLEAR(s->future);
     Py_CLEAR(s->await);
-    if (s->view.obj != NULL) {
-        s->state = TDL_SOCKWAIT_DONE;
-        PyBuffer_Release(&s->view);
-    }
+    s->state = TDL_SOCKWAIT_DONE;
+    release_view(s);
     return 0;
 }
 

@@ -235,6 +235,13 @@ int tdl__uv_check_fork(TdlLoop *loop)
     return 0;
 }
 
+/* Whether libuv still has its own descriptors: a process may close every number it finds. */
+static bool is_alive(const uv_loop_t *uv)
+{
+    struct epoll_event event;
+    return epoll_wait(uv_backend_fd(uv), &event, 1, 0) >= 0 && fcntl(uv->async_io_watcher.fd, F_GETFD) >= 0;
+}
+
 void tdl__uv_close(TdlLoop *loop)
 {
     struct tdl_uv *uv = loop->uv;
@@ -248,7 +255,7 @@ void tdl__uv_close(TdlLoop *loop)
     own_poll_close(&uv->wake_poll);
     own_poll_close(&uv->signal_poll);
     uv_close((uv_handle_t *)&uv->timer, NULL);
-    if (loop->fork_error == 0) { /* else its memory is the price of not aborting */
+    if (loop->fork_error == 0 && is_alive(&uv->uv)) { /* else its memory is the price of not aborting */
         while (uv_run(&uv->uv, UV_RUN_NOWAIT) != 0) {
         }
         int code = uv_loop_close(&uv->uv);
