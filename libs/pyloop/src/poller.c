@@ -8,6 +8,8 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "treadle/alloc.h"
 
@@ -73,6 +75,21 @@ static int ready(struct tdl_watch *w)
         (void)fcntl(w->fd, F_SETFL,
                     flags); /* libuv made it non-blocking, which whoever shares it would notice */
     }
+    w->ready = code == 0;
+    return code;
+}
+
+/* As ready, for a descriptor that another thread registered and may be closing right now: libuv tries what it is given
+ * in epoll, and aborts if it is gone a moment later, so it gets a descriptor of ours to try. */
+static int ready_later(struct tdl_watch *w)
+{
+    int own = eventfd(0, EFD_CLOEXEC);
+    if (own < 0) {
+        return ready(w);
+    }
+    int code = uv_poll_init(&w->loop->uv->uv, &w->poll, own);
+    close(own);
+    w->poll.io_watcher.fd = w->fd;
     w->ready = code == 0;
     return code;
 }
@@ -260,7 +277,7 @@ static bool enter(struct tdl_watch *w)
 
 static void arm(struct tdl_watch *w)
 {
-    if (!w->ready && ready(w) < 0) {
+    if (!w->ready && ready_later(w) < 0) {
         return; /* closed since it was asked for, as if it never were ready */
     }
     w->armed = 0;
