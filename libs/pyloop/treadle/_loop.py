@@ -103,13 +103,13 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):
             signals = self._enter_signals()
             self._run()
         finally:
-            if signals:
-                self._leave_signals()
             self._stopping = False
             self._thread_id = None
             events._set_running_loop(None)
             self._set_coroutine_origin_tracking(False)
             sys.set_asyncgen_hooks(*old_agen_hooks)
+            if signals:
+                self._leave_signals()  # last, since it may raise
 
     def close(self) -> None:
         """Close the loop: queued callbacks are dropped, the executor is told to end; idempotent."""
