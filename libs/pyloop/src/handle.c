@@ -213,7 +213,7 @@ void tdl__handle_track(TdlHandle *h)
 static PyObject *own_context(TdlHandle *h)
 {
     if (h->item.link.flags & TDL_HANDLE_SHARED) {
-        PyObject *copy = PyContext_Copy(h->context);
+        PyObject *copy = tdl__snapshot_private(h->loop, h->context);
         if (copy == NULL) {
             return NULL;
         }
@@ -277,6 +277,8 @@ void tdl__handle_run(struct tdl_item *item)
     h->item.link.flags &= (uint8_t)~TDL_HANDLE_RUNNING;
     if (Py_REFCNT(h) > 1) {
         tdl__handle_track(h);
+    } else if (loop->state->snapshots) {
+        tdl__snapshot_give_back(loop, h);
     }
     Py_DECREF(h);
 }

@@ -100,7 +100,7 @@ static void park(TdlLoop *loop, uint64_t timeout_ns)
 /* A sleeping loop keeps no context's values alive. Their end may run any code, so the turn's wait is computed anew. */
 static uint64_t forget_snapshot(TdlLoop *loop)
 {
-    Py_CLEAR(loop->snapshot);
+    tdl__snapshot_forget(loop);
     host_before_poll(&loop->host);
     if (tdl_sched_has_ready(&loop->sched) || tdl_sched_stopping(&loop->sched)) {
         return 0;
@@ -146,7 +146,7 @@ static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_que
         }
         return;
     }
-    if (timeout_ns != 0 && loop->snapshot != NULL) {
+    if (timeout_ns != 0 && (loop->snapshot != NULL || loop->spare_context != NULL)) {
         timeout_ns = forget_snapshot(loop);
     }
     loop->uv_dirty = false;

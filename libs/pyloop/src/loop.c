@@ -155,6 +155,7 @@ static int loop_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(loop->thread_id);
     Py_VISIT(loop->task_factory);
     Py_VISIT(loop->snapshot);
+    Py_VISIT(loop->spare_context);
     Py_VISIT(loop->transports);
     Py_VISIT(loop->debug_info);
     tdl_sched_visit(&loop->sched, visit_item, &v);
@@ -170,7 +171,7 @@ static int loop_clear(PyObject *self)
     loop_close_native(loop); /* the queues' references are part of the garbage */
     tdl__dns_clear(&loop->dns);
     Py_CLEAR(loop->task_factory);
-    Py_CLEAR(loop->snapshot);
+    tdl__snapshot_forget(loop);
     Py_CLEAR(loop->transports);
     Py_CLEAR(loop->tls_records);
     Py_CLEAR(loop->tls_plain);

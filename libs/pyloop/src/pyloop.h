@@ -224,6 +224,7 @@ struct tdl_loop {
     unsigned long run_thread;    /* identity of the thread that runs the turns */
     PyObject *task_factory;      /* None for asyncio.Task */
     PyObject *snapshot;          /* the last copy of a context made for a handle; never entered */
+    PyObject *spare_context; /* of a callback that has run and that nobody kept; saves the next one its copy */
     PyObject *transports; /* {descriptor: transport} of the transports that are Python, by weak reference */
     PyObject *tls_records, *tls_plain; /* memory for TLS, made when first needed; holds no references */
     char *read_buffer; /* shared by all stream transports of this loop: they read one at a time */
@@ -280,6 +281,9 @@ TdlHandle *tdl__handle_of(struct tdl_item *item);
 /* snapshot.c */
 void tdl__snapshot_probe(struct tdl_module_state *state);
 PyObject *tdl__snapshot_take(TdlLoop *loop, bool *shared);
+PyObject *tdl__snapshot_private(TdlLoop *loop, PyObject *shared);
+void tdl__snapshot_give_back(TdlLoop *loop, TdlHandle *h);
+void tdl__snapshot_forget(TdlLoop *loop);
 
 /* soon.c */
 extern PyMethodDef tdl__soon_methods[];

@@ -59,10 +59,11 @@ static int run_turns(TdlLoop *loop)
         if (loop->quiescent) {
             settle(loop);
         }
-        if (PyErr_Occurred() || PyErr_CheckSignals() < 0) {
+        if (PyErr_Occurred()) {
             return -1;
         }
-        if (loop->signal_seen && deliver_signals(loop) < 0) {
+        /* Every signal writes to the loop's descriptor, so only then can a handler wait to be run. */
+        if (loop->signal_seen && (PyErr_CheckSignals() < 0 || deliver_signals(loop) < 0)) {
             return -1;
         }
     } while (!tdl_sched_stopping(&loop->sched));
@@ -85,7 +86,7 @@ PyObject *tdl__loop_run(TdlLoop *loop)
     /* A loop that does not run may become garbage, and with it what is still queued. */
     tdl_sched_visit(&loop->sched, track_item, NULL);
     PyObject *exc = PyErr_GetRaisedException();
-    Py_CLEAR(loop->snapshot);
+    tdl__snapshot_forget(loop);
     if (exc != NULL) {
         PyErr_SetRaisedException(exc);
     }

@@ -67,3 +67,27 @@ PyObject *tdl__snapshot_take(TdlLoop *loop, bool *shared)
     }
     return copy;
 }
+
+PyObject *tdl__snapshot_private(TdlLoop *loop, PyObject *shared)
+{
+    PyObject *spare = loop->spare_context;
+    if (spare != NULL && vars_of(spare) == vars_of(shared)) {
+        loop->spare_context = NULL;
+        return spare;
+    }
+    return PyContext_Copy(shared);
+}
+
+void tdl__snapshot_give_back(TdlLoop *loop, TdlHandle *h)
+{
+    if (loop->spare_context == NULL && Py_REFCNT(h->context) == 1) {
+        loop->spare_context = h->context;
+        h->context = NULL;
+    }
+}
+
+void tdl__snapshot_forget(TdlLoop *loop)
+{
+    Py_CLEAR(loop->snapshot);
+    Py_CLEAR(loop->spare_context);
+}
