@@ -101,7 +101,8 @@ struct tdl_module_state {
     PyObject *asyncio_threadsafe_handle; /* NULL before Python 3.14 */
     PyObject *asyncio_transport;
     PyObject *buffered_protocol;
-    PyObject *futures_dict; /* of asyncio.futures and asyncio.tasks: their classes may be replaced at any time */
+    PyObject
+        *futures_dict; /* of asyncio.futures and asyncio.tasks: their classes may be replaced at any time */
     PyObject *tasks_dict;
     PyObject *support; /* the module treadle._support: what runs once per failure or per connection */
     PyObject *socket_type;
@@ -224,7 +225,8 @@ struct tdl_loop {
     unsigned long run_thread;    /* identity of the thread that runs the turns */
     PyObject *task_factory;      /* None for asyncio.Task */
     PyObject *snapshot;          /* the last copy of a context made for a handle; never entered */
-    PyObject *spare_context; /* of a callback that has run and that nobody kept; saves the next one its copy */
+    PyObject
+        *spare_context;   /* of a callback that has run and that nobody kept; saves the next one its copy */
     PyObject *transports; /* {descriptor: transport} of the transports that are Python, by weak reference */
     PyObject *tls_records, *tls_plain; /* memory for TLS, made when first needed; holds no references */
     char *read_buffer; /* shared by all stream transports of this loop: they read one at a time */
@@ -340,6 +342,8 @@ PyObject *tdl__item_owner(struct tdl_item *item);
 int tdl__stream_type(PyObject *module);
 int tdl__acceptor_type(PyObject *module);
 PyObject *tdl__stream_item_owner(struct tdl_item *item);
+int tdl__parse_write_limits(TdlLoop *loop, PyObject *args, PyObject *kwargs, size_t *high_water,
+                            size_t *low_water);
 PyObject *tdl__acceptor_owner(struct tdl_item *item);
 extern PyMethodDef tdl__transport_loop_methods[];
 extern PyMethodDef tdl__server_loop_methods[];

@@ -1,46 +1,11 @@
-/* sock_recv, sock_recv_into, sock_sendall and the connect of create_connection: an awaitable that tries the call at
+/* sock_recv, sock_recv_into, sock_sendall: an awaitable that tries the call at
  * once and waits on the poller if it must. The descriptor stays armed between two waits, so that a request and its
  * answer cost no epoll_ctl. */
-#include "pyloop.h"
+#include "sockops.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-/* What a wait does when its descriptor is ready. */
-enum tdl_sockop {
-    TDL_SOCKOP_RECV,
-    TDL_SOCKOP_RECV_INTO,
-    TDL_SOCKOP_SENDALL,
-    TDL_SOCKOP_CONNECT, /* gives the descriptor, which it owns until then */
-};
-
-enum tdl_sockwait_state {
-    TDL_SOCKWAIT_NEW,     /* nothing tried: a coroutine starts when it is awaited */
-    TDL_SOCKWAIT_WAITING, /* the future is pending, or done and not yet fetched */
-    TDL_SOCKWAIT_DONE,    /* the result or exception was given out */
-};
-
-typedef struct {
-    PyObject_HEAD TdlLoop *loop;
-    PyObject *sock;
-    PyObject *weakrefs;
-    PyObject *future; /* while waiting */
-    PyObject *await;  /* the future's iterator: it yields the future to the task */
-    Py_buffer view;   /* recv_into and sendall */
-    struct tdl_item item;
-    struct sockaddr_in6 address; /* connect: AF_INET6, or a sockaddr_in in its first bytes */
-    socklen_t address_len;
-    size_t done; /* bytes sent */
-    Py_ssize_t size;
-    const int *sock_number; /* where sock keeps its number, or NULL */
-    int fd;
-    uint8_t op;    /* enum tdl_sockop */
-    uint8_t state; /* enum tdl_sockwait_state */
-} TdlSockWait;
 
 /* The descriptor, or -1 if the socket was closed meanwhile: the number may be another's by now. */
 static int number(const TdlSockWait *s)
@@ -102,85 +67,6 @@ static PyObject *try_sendall(TdlSockWait *s)
     return Py_NewRef(Py_None);
 }
 
-/* ('127.0.0.1', 80) as asyncio has it in the text of a failed connect. */
-static PyObject *address_text(const TdlSockWait *s)
-{
-    char text[INET6_ADDRSTRLEN];
-    if (s->address.sin6_family == AF_INET6) {
-        inet_ntop(AF_INET6, &s->address.sin6_addr, text, sizeof text);
-        return PyUnicode_FromFormat("Connect call failed ('%s', %d, 0, 0)", text,
-                                    (int)ntohs(s->address.sin6_port));
-    }
-    const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)&s->address;
-    inet_ntop(AF_INET, &in->sin_addr, text, sizeof text);
-    return PyUnicode_FromFormat("Connect call failed ('%s', %d)", text, (int)ntohs(in->sin_port));
-}
-
-static PyObject *connect_failed(const TdlSockWait *s, int error)
-{
-    PyObject *text = address_text(s);
-    PyObject *exc = text != NULL ? PyObject_CallFunction(PyExc_OSError, "iO", error, text) : NULL;
-    Py_XDECREF(text);
-    if (exc != NULL) {
-        PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
-        Py_DECREF(exc);
-    }
-    return NULL;
-}
-
-/* Audit hooks get a socket object, made for them alone. */
-static PyObject *audited_socket(void *arg)
-{
-    const TdlSockWait *s = arg;
-    return PyObject_CallFunction(s->loop->state->socket_type, "iiii", s->address.sin6_family, SOCK_STREAM,
-                                 IPPROTO_TCP, dup(s->fd));
-}
-
-static PyObject *audited_address(void *arg)
-{
-    return address_text(arg);
-}
-
-/* Start to connect. On loopback the answer is there at once, though the call says "in progress". */
-static PyObject *connect_start(TdlSockWait *s)
-{
-    s->fd = socket(s->address.sin6_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
-    if (s->fd < 0) {
-        return PyErr_SetFromErrno(PyExc_OSError);
-    }
-    if (PySys_Audit("socket.connect", "O&O&", audited_socket, s, audited_address, s) < 0) {
-        return NULL;
-    }
-    int code;
-    do {
-        code = connect(s->fd, (const struct sockaddr *)&s->address, s->address_len);
-    } while (code < 0 && errno == EINTR);
-    if (code < 0 && errno != EINPROGRESS) {
-        return connect_failed(s, errno);
-    }
-    return NULL;
-}
-
-static PyObject *try_connect(TdlSockWait *s)
-{
-    if (s->fd < 0) {
-        (void)connect_start(s);
-        if (PyErr_Occurred()) {
-            return NULL;
-        }
-    }
-    struct pollfd ready = {.fd = s->fd, .events = POLLOUT};
-    if (poll(&ready, 1, 0) <= 0) {
-        return NULL;
-    }
-    int error = 0;
-    socklen_t len = sizeof error;
-    if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0) {
-        error = errno;
-    }
-    return error != 0 ? connect_failed(s, error) : PyLong_FromLong(s->fd);
-}
-
 /* The result, or NULL with an exception, or NULL without one if the descriptor is not ready. */
 static PyObject *try_now(TdlSockWait *s)
 {
@@ -192,7 +78,7 @@ static PyObject *try_now(TdlSockWait *s)
     case TDL_SOCKOP_SENDALL:
         return try_sendall(s);
     case TDL_SOCKOP_CONNECT:
-        return try_connect(s);
+        return tdl__sockwait_try_connect(s);
     }
     TDL_ASSERT(!"sockop");
     return NULL;
@@ -491,7 +377,7 @@ static PyType_Spec sockwait_spec = {
     .slots = sockwait_slots,
 };
 
-static TdlSockWait *sockwait_make(TdlLoop *loop, PyObject *sock, int fd, enum tdl_sockop op)
+TdlSockWait *tdl__sockwait_make(TdlLoop *loop, PyObject *sock, int fd, enum tdl_sockop op)
 {
     TdlSockWait *s = PyObject_GC_New(TdlSockWait, loop->state->sockwait_type);
     if (s == NULL) {
@@ -528,31 +414,7 @@ static TdlSockWait *sockwait_new(TdlLoop *loop, PyObject *sock, enum tdl_sockop 
         PyErr_Clear();
         return NULL;
     }
-    return sockwait_make(loop, sock, (int)fd, op);
-}
-
-/* _connect_numeric(host, port): an awaitable that gives a connected descriptor, or None if host is no plain address. */
-static PyObject *loop_connect_numeric(PyObject *self, PyObject *args)
-{
-    const char *host;
-    int port;
-    struct sockaddr_in6 in6 = {.sin6_family = AF_INET6};
-    struct sockaddr_in *in = (struct sockaddr_in *)(void *)&in6;
-    if (!PyArg_ParseTuple(args, "si", &host, &port) || tdl__check_closed(TDL_LOOP(self)) < 0) {
-        return NULL;
-    }
-    bool v6 = inet_pton(AF_INET6, host, &in6.sin6_addr) == 1;
-    if (port < 0 || port > UINT16_MAX || (!v6 && inet_pton(AF_INET, host, &in->sin_addr) != 1)) {
-        Py_RETURN_NONE;
-    }
-    in6.sin6_family = v6 ? AF_INET6 : AF_INET;
-    in6.sin6_port = htons((uint16_t)port);
-    TdlSockWait *s = sockwait_make(TDL_LOOP(self), Py_None, -1, TDL_SOCKOP_CONNECT);
-    if (s != NULL) {
-        s->address = in6;
-        s->address_len = v6 ? sizeof in6 : sizeof *in;
-    }
-    return (PyObject *)s;
+    return tdl__sockwait_make(loop, sock, (int)fd, op);
 }
 
 static PyObject *slow(PyObject *self, const char *method, PyObject *const *args, Py_ssize_t nargs,
@@ -615,7 +477,7 @@ PyMethodDef tdl__sockops_loop_methods[] = {
                "Receive into a writable buffer; awaitable, gives the number of bytes.")},
     {"sock_sendall", TDL_KEYWORD_METHOD(loop_sock_sendall),
      PyDoc_STR("sock_sendall($self, /, sock, data)\n--\n\nSend all of a bytes-like object; awaitable.")},
-    {"_connect_numeric", loop_connect_numeric, METH_VARARGS, NULL},
+    {"_connect_numeric", tdl__loop_connect_numeric, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -265,13 +265,23 @@ static int write_rest(TdlStream *t, PyObject *data, const Py_buffer *view, size_
     return code == 0 && !PyErr_Occurred() ? 0 : -1;
 }
 
+/* What asyncio of this version says that write() takes. */
+#if PY_VERSION_HEX >= 0x030E0000
+#define TDL_BYTES_LIKE "bytes, bytearray, or memoryview object"
+#else
+#define TDL_BYTES_LIKE "bytes-like object"
+#endif
+
 static int check_bytes_like(PyObject *data)
 {
     if (PyBytes_Check(data) || PyByteArray_Check(data) || PyMemoryView_Check(data)) {
         return 0;
     }
-    PyErr_Format(PyExc_TypeError, "data argument must be a bytes-like object, not '%s'",
-                 Py_TYPE(data)->tp_name);
+    PyObject *name = PyType_GetName(Py_TYPE(data));
+    if (name != NULL) {
+        PyErr_Format(PyExc_TypeError, "data argument must be a " TDL_BYTES_LIKE ", not %R", name);
+        Py_DECREF(name);
+    }
     return -1;
 }
 

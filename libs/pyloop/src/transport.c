@@ -133,8 +133,8 @@ PyObject *tdl__stream_socket(TdlStream *t)
 
 static PyObject *extra_dict(TdlStream *t)
 {
-    if (t->extra == NULL) {
-        t->extra = PyDict_New();
+    if (t->extra == NULL || !PyDict_Check(t->extra)) {
+        Py_XSETREF(t->extra, PyDict_New());
     }
     return t->extra;
 }
@@ -289,25 +289,35 @@ static PyObject *stream_get_write_buffer_limits(PyObject *self, PyObject *Py_UNU
     return Py_BuildValue("(nn)", (Py_ssize_t)t->low_water, (Py_ssize_t)t->high_water);
 }
 
-static PyObject *stream_set_write_buffer_limits(PyObject *self, PyObject *args, PyObject *kwargs)
+int tdl__parse_write_limits(TdlLoop *loop, PyObject *args, PyObject *kwargs, size_t *high_water,
+                            size_t *low_water)
 {
     static const char *const names[] = {"high", "low", NULL};
-    TdlStream *t = TDL_STREAM(self);
     PyObject *high = Py_None;
     PyObject *low = Py_None;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO:set_write_buffer_limits", TDL_KEYWORDS(names), &high,
                                      &low)) {
+        return -1;
+    }
+    PyObject *limits = PyObject_CallMethod(loop->state->support, "write_buffer_limits", "OO", high, low);
+    Py_ssize_t high_size = 0;
+    Py_ssize_t low_size = 0;
+    int ok = limits != NULL && PyArg_ParseTuple(limits, "nn", &high_size, &low_size);
+    Py_XDECREF(limits);
+    if (!ok) {
+        return -1;
+    }
+    *high_water = (size_t)high_size;
+    *low_water = (size_t)low_size;
+    return 0;
+}
+
+static PyObject *stream_set_write_buffer_limits(PyObject *self, PyObject *args, PyObject *kwargs)
+{
+    TdlStream *t = TDL_STREAM(self);
+    if (tdl__parse_write_limits(t->loop, args, kwargs, &t->high_water, &t->low_water) < 0) {
         return NULL;
     }
-    PyObject *limits = PyObject_CallMethod(t->loop->state->support, "write_buffer_limits", "OO", high, low);
-    Py_ssize_t high_size, low_size;
-    if (limits == NULL || !PyArg_ParseTuple(limits, "nn", &high_size, &low_size)) {
-        Py_XDECREF(limits);
-        return NULL;
-    }
-    Py_DECREF(limits);
-    t->high_water = (size_t)high_size;
-    t->low_water = (size_t)low_size;
     if (t->protocol != NULL) {
         tdl__stream_maybe_pause(t);
     }
@@ -509,71 +519,6 @@ static PyType_Spec stream_spec = {
     .slots = stream_slots,
 };
 
-/* Learn the peer of an INET socket, and send small writes at once, as asyncio does for TCP. */
-static void set_up_tcp(TdlStream *t)
-{
-    socklen_t len = sizeof t->peer;
-    if (getpeername(t->fd, &t->peer.any, &len) == 0 && len <= sizeof t->peer &&
-        (t->peer.any.sa_family == AF_INET || t->peer.any.sa_family == AF_INET6)) {
-        t->peer_len = (uint8_t)len;
-        int on = 1;
-        (void)setsockopt(t->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    }
-}
-
-static PyObject *stream_started(TdlStream *t, PyObject *waiter)
-{
-    if (tdl__stream_start(t, waiter) < 0) {
-        tdl__stream_force_close(t, NULL);
-        Py_CLEAR(t);
-    }
-    return (PyObject *)t;
-}
-
-/* _make_stream_fd(fd, protocol, waiter): a transport for a connected TCP descriptor, which it owns from here on. */
-static PyObject *loop_make_stream_fd(PyObject *self, PyObject *args)
-{
-    TdlLoop *loop = TDL_LOOP(self);
-    int fd;
-    PyObject *protocol, *waiter;
-    if (!PyArg_ParseTuple(args, "iOO", &fd, &protocol, &waiter)) {
-        return NULL;
-    }
-    TdlStream *t = tdl__check_closed(loop) < 0 ? NULL : tdl__stream_new(loop, fd, NULL, protocol, NULL);
-    if (t == NULL) {
-        close(fd);
-        return NULL;
-    }
-    set_up_tcp(t);
-    socklen_t len = sizeof t->family;
-    (void)getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &t->family, &len);
-    t->type = SOCK_STREAM;
-    t->proto = IPPROTO_TCP;
-    return stream_started(t, waiter);
-}
-
-/* _make_stream(sock, protocol, waiter, extra, server): a transport for a connected socket object. */
-static PyObject *loop_make_stream(PyObject *self, PyObject *args)
-{
-    TdlLoop *loop = TDL_LOOP(self);
-    PyObject *sock, *protocol, *waiter, *extra, *server;
-    if (!PyArg_ParseTuple(args, "OOOOO", &sock, &protocol, &waiter, &extra, &server) ||
-        tdl__check_closed(loop) < 0) {
-        return NULL;
-    }
-    int fd = tdl__fd_of(sock);
-    if (fd < 0) {
-        return NULL;
-    }
-    TdlStream *t = tdl__stream_new(loop, fd, sock, protocol, server);
-    if (t == NULL) {
-        return NULL;
-    }
-    t->extra = PyDict_Check(extra) ? Py_NewRef(extra) : NULL;
-    set_up_tcp(t);
-    return stream_started(t, waiter);
-}
-
 PyObject *tdl__stream_item_owner(struct tdl_item *item)
 {
     if (item->run == tdl__stream_read_run) {
@@ -590,12 +535,6 @@ PyObject *tdl__stream_item_owner(struct tdl_item *item)
     }
     return NULL;
 }
-
-PyMethodDef tdl__transport_loop_methods[] = {
-    {"_make_stream", loop_make_stream, METH_VARARGS, NULL},
-    {"_make_stream_fd", loop_make_stream_fd, METH_VARARGS, NULL},
-    {NULL, NULL, 0, NULL},
-};
 
 int tdl__stream_type(PyObject *module)
 {

@@ -79,31 +79,10 @@ static PyObject *udp_get_write_buffer_limits(PyObject *self, PyObject *Py_UNUSED
 
 static PyObject *udp_set_write_buffer_limits(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static const char *const names[] = {"high", "low", NULL};
     TdlUdp *t = TDL_UDP(self);
-    PyObject *high = Py_None;
-    PyObject *low = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OO:set_write_buffer_limits", TDL_KEYWORDS(names), &high,
-                                     &low)) {
+    if (tdl__parse_write_limits(t->loop, args, kwargs, &t->high_water, &t->low_water) < 0) {
         return NULL;
     }
-    Py_ssize_t low_size = low == Py_None ? -1 : PyNumber_AsSsize_t(low, PyExc_OverflowError);
-    Py_ssize_t high_size = high == Py_None ? -1 : PyNumber_AsSsize_t(high, PyExc_OverflowError);
-    if (PyErr_Occurred()) {
-        return NULL;
-    }
-    if (high == Py_None) {
-        high_size = low == Py_None ? TDL_UDP_HIGH_WATER : 4 * low_size;
-    }
-    if (low == Py_None) {
-        low_size = (high_size - (high_size < 0 ? 3 : 0)) / 4; /* rounds down, as Python's // does */
-    }
-    if (!(high_size >= low_size && low_size >= 0)) {
-        PyErr_Format(PyExc_ValueError, "high (%zd) must be >= low (%zd) must be >= 0", high_size, low_size);
-        return NULL;
-    }
-    t->high_water = (size_t)high_size;
-    t->low_water = (size_t)low_size;
     tdl__udp_maybe_pause(t);
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
@@ -219,7 +198,8 @@ static PyObject *get_protocol_paused(PyObject *self, void *Py_UNUSED(closure))
 
 static PyMethodDef udp_methods[] = {
     {"pause_reading", udp_pause_reading, METH_NOARGS,
-     PyDoc_STR("pause_reading($self, /)\n--\n\nHand no more datagrams to the protocol until resume_reading().")},
+     PyDoc_STR(
+         "pause_reading($self, /)\n--\n\nHand no more datagrams to the protocol until resume_reading().")},
     {"resume_reading", udp_resume_reading, METH_NOARGS,
      PyDoc_STR("resume_reading($self, /)\n--\n\nHand datagrams to the protocol again.")},
     {"is_reading", udp_is_reading, METH_NOARGS,
@@ -229,8 +209,9 @@ static PyMethodDef udp_methods[] = {
     {"get_protocol", udp_get_protocol, METH_NOARGS,
      PyDoc_STR("get_protocol($self, /)\n--\n\nReturn the protocol in use.")},
     {"get_write_buffer_size", udp_get_write_buffer_size, METH_NOARGS,
-     PyDoc_STR("get_write_buffer_size($self, /)\n--\n\nReturn the bytes queued and not yet sent, as asyncio counts "
-               "them.")},
+     PyDoc_STR(
+         "get_write_buffer_size($self, /)\n--\n\nReturn the bytes queued and not yet sent, as asyncio counts "
+         "them.")},
     {"get_write_buffer_limits", udp_get_write_buffer_limits, METH_NOARGS,
      PyDoc_STR(
          "get_write_buffer_limits($self, /)\n--\n\nReturn (low, high), the flow control's marks in bytes.")},
