@@ -11,7 +11,6 @@ import sys as _sys
 from collections.abc import Coroutine as _Coroutine
 from typing import Any as _Any, TypeVar as _TypeVar
 
-from . import _info
 from ._treadle import Handle, TCPTransport, TimerHandle, __version__
 from ._loop import Loop
 
@@ -49,6 +48,8 @@ def run(main: _Coroutine[_Any, _Any, _T], *, debug: bool | None = None) -> _T:
 
 def info() -> dict[str, _Any]:
     """Return versions, libuv, the poll gate and kernel features, as ``python -m treadle info`` prints them."""
+    from . import _info
+
     return _info.collect()
 
 

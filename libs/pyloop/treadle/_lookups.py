@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio.log import logger
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures as _pools
 from typing import Any
 
 _GIVEN: Any = object()  # no executor is this
@@ -80,7 +80,7 @@ class Lookups:
         if not self._looks_up_natively:
             return False
         if executor is not None and not (
-            executor.__class__ is ThreadPoolExecutor and executor._thread_name_prefix == "asyncio"
+            executor.__class__ is _pools.ThreadPoolExecutor and executor._thread_name_prefix == "asyncio"
         ):
             return False
         self._own_executor = executor

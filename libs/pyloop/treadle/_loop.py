@@ -16,7 +16,7 @@ import warnings
 import weakref
 from asyncio import base_events, constants, coroutines, events, trsock, unix_events
 from asyncio.log import logger
-from concurrent.futures import ThreadPoolExecutor, thread as _pool
+from concurrent import futures as _pools
 from typing import Any
 
 from . import _treadle
@@ -158,22 +158,22 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
         """Call func(*args) in a thread of the executor, None for the default one; return an asyncio future."""
-        if type(executor) is not ThreadPoolExecutor and executor is not None or self._debug:
+        if type(executor) is not _pools.ThreadPoolExecutor and executor is not None or self._debug:
             return _UnixLoop.run_in_executor(self, executor, func, *args)
         self._check_closed()
         if executor is None:
             executor = self._default_executor
             self._check_default_executor()
             if executor is None:
-                executor = self._default_executor = ThreadPoolExecutor(thread_name_prefix="asyncio")
+                executor = self._default_executor = _pools.ThreadPoolExecutor(thread_name_prefix="asyncio")
         if not _pool_is_known(executor):
             return _UnixLoop.run_in_executor(self, executor, func, *args)
         future = self.create_future()
         job = self._make_job(future, func, args)
-        with executor._shutdown_lock, _pool._global_shutdown_lock:
+        with executor._shutdown_lock, _pools.thread._global_shutdown_lock:
             if executor._shutdown:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-            if _pool._shutdown:
+            if _pools.thread._shutdown:
                 raise RuntimeError("cannot schedule new futures after interpreter shutdown")
             executor._work_queue.put(job)
             executor._adjust_thread_count()
