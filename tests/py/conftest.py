@@ -3,6 +3,7 @@ import gc
 import importlib
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -10,6 +11,10 @@ import pytest
 
 import servers
 import twin
+
+# A shell that starts the tests in the background ignores SIGINT, and every child would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = pathlib.Path(__file__).resolve().parent
 
