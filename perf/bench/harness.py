@@ -358,7 +358,7 @@ def generator(choice: str = "auto") -> str:
     """The load generator to use: `oha` where it is installed (cargo install oha), else `wrk`."""
     if choice == "auto":
         choice = "oha" if shutil.which("oha") else "wrk"
-    program(choice, package="wrk" if choice == "wrk" else "oha, from crates.io")
+    program(choice, package="wrk" if choice == "wrk" else "oha, by cargo install")
     return choice
 
 
