@@ -30,8 +30,6 @@ struct tdl_watch;
 #define TDL_NAMES(XX)                                                                                        \
     XX(Future)                                                                                               \
     XX(Task)                                                                                                 \
-    XX(_abort_waiter)                                                                                        \
-    XX(_accept_failed)                                                                                       \
     XX(_accept_failed_connection)                                                                            \
     XX(_attach)                                                                                              \
     XX(_callback_failed)                                                                                     \
@@ -43,12 +41,7 @@ struct tdl_watch;
     XX(_run_debug)                                                                                           \
     XX(_signal_bytes)                                                                                        \
     XX(_source_stack)                                                                                        \
-    XX(_transport_debug)                                                                                     \
-    XX(_transport_extra)                                                                                     \
-    XX(_transport_fatal)                                                                                     \
-    XX(_transports)                                                                                          \
     XX(_wrap_transport_socket)                                                                               \
-    XX(add_done_callback)                                                                                    \
     XX(buffer_updated)                                                                                       \
     XX(call_exception_handler)                                                                               \
     XX(close)                                                                                                \
@@ -57,16 +50,13 @@ struct tdl_watch;
     XX(context)                                                                                              \
     XX(data_received)                                                                                        \
     XX(datagram_received)                                                                                    \
-    XX(detach)                                                                                               \
     XX(done)                                                                                                 \
     XX(eof_received)                                                                                         \
     XX(error_received)                                                                                       \
     XX(fileno)                                                                                               \
-    XX(get)                                                                                                  \
     XX(get_buffer)                                                                                           \
     XX(getpeername)                                                                                          \
     XX(getsockname)                                                                                          \
-    XX(gettimeout)                                                                                           \
     XX(is_closing)                                                                                           \
     XX(loop)                                                                                                 \
     XX(name)                                                                                                 \
@@ -74,7 +64,6 @@ struct tdl_watch;
     XX(pending)                                                                                              \
     XX(peername)                                                                                             \
     XX(read)                                                                                                 \
-    XX(remove_done_callback)                                                                                 \
     XX(resume_writing)                                                                                       \
     XX(set_exception)                                                                                        \
     XX(set_result)                                                                                           \
@@ -108,8 +97,6 @@ struct tdl_module_state {
     PyObject *socket_type;
     PyObject *loop_kwname;     /* ("loop",) */
     PyObject *task_kwnames;    /* ("loop", "name", "context") */
-    PyObject *task_kwnames_nc; /* ("loop", "name") */
-    PyObject *empty_tuple;
     bool snapshots; /* callbacks scheduled from one context may share one copy of it until they run */
 #define TDL_NAME_FIELD(name) PyObject *str_##name;
     TDL_NAMES(TDL_NAME_FIELD)

@@ -31,8 +31,7 @@ static int intern_names(struct tdl_module_state *st)
 #undef TDL_INTERN
     st->loop_kwname = PyTuple_Pack(1, st->str_loop);
     st->task_kwnames = PyTuple_Pack(3, st->str_loop, st->str_name, st->str_context);
-    st->empty_tuple = PyTuple_New(0);
-    return st->loop_kwname != NULL && st->task_kwnames != NULL && st->empty_tuple != NULL ? 0 : -1;
+    return st->loop_kwname != NULL && st->task_kwnames != NULL ? 0 : -1;
 }
 
 static PyObject *import_from(const char *module_name, const char *name)
@@ -134,7 +133,6 @@ int tdl__state_clear(PyObject *module)
     tdl__dns_state_clear(&st->dns);
     Py_CLEAR(st->loop_kwname);
     Py_CLEAR(st->task_kwnames);
-    Py_CLEAR(st->empty_tuple);
 #define TDL_CLEAR_NAME(name) Py_CLEAR(st->str_##name);
     TDL_NAMES(TDL_CLEAR_NAME)
 #undef TDL_CLEAR_NAME
