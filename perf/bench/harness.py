@@ -355,10 +355,10 @@ def read_oha(output: str) -> Load:
 
 
 def generator(choice: str = "auto") -> str:
-    """The load generator to use: `oha` where it is installed (cargo install oha), else `wrk`."""
+    """The load generator to use: `oha` where it is installed (cargo install --locked oha), else `wrk`."""
     if choice == "auto":
         choice = "oha" if shutil.which("oha") else "wrk"
-    program(choice, package="wrk" if choice == "wrk" else "oha, by cargo install")
+    program(choice, package="wrk" if choice == "wrk" else "oha, by cargo install --locked")
     return choice
 
 
