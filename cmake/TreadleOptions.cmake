@@ -18,9 +18,11 @@ target_compile_definitions(treadle_build INTERFACE
   $<$<BOOL:${TREADLE_DEBUG}>:TDL_DEBUG>)
 target_compile_options(treadle_build INTERFACE
   "-ffile-prefix-map=${PROJECT_SOURCE_DIR}/="
-  $<$<CONFIG:Release,RelWithDebInfo>:-O2>
+  # The interpreter is another library, and half of what the module calls is in it: bound at load, called directly.
+  $<$<CONFIG:Release,RelWithDebInfo>:-fno-plt>
   $<$<CONFIG:Release,RelWithDebInfo>:-fstack-protector-strong>)
 target_link_options(treadle_build INTERFACE
+  $<$<CONFIG:Release,RelWithDebInfo>:-fno-plt>
   $<$<CONFIG:Release,RelWithDebInfo>:LINKER:-z,relro,-z,now>)
 if(NOT TREADLE_SANITIZE)
   target_compile_options(treadle_build INTERFACE
