@@ -173,7 +173,8 @@ static int make_slots(struct job *j)
 {
     size_t each = (size_t)block < SMALL_BYTES * 2 ? SMALL_BYTES * 2 : (size_t)block;
     j->slots = calloc((size_t)depth, sizeof *j->slots);
-    j->memory = mmap(NULL, each * (size_t)depth, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    j->memory = mmap(NULL, each * (size_t)depth, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (j->slots == NULL || j->memory == MAP_FAILED)
         return -ENOMEM;
     memset(j->memory, 'c', each * (size_t)depth);
@@ -204,7 +205,10 @@ static void prepare_next(struct job *j, struct slot *s)
     }
 }
 
-static bool has_next(const struct job *j, const struct slot *s) { return s->sync_next || j->started < j->ops; }
+static bool has_next(const struct job *j, const struct slot *s)
+{
+    return s->sync_next || j->started < j->ops;
+}
 
 static void check_result(struct job *j, const struct slot *s)
 {
@@ -276,12 +280,30 @@ static int measure(const struct tdl_bench *bench, struct tdl_sample *out, enum k
     return code;
 }
 
-static int take_hot(const struct tdl_bench *b, struct tdl_sample *out) { return measure(b, out, HOT, 100000); }
-static int take_cold(const struct tdl_bench *b, struct tdl_sample *out) { return measure(b, out, COLD, 8000); }
-static int take_direct(const struct tdl_bench *b, struct tdl_sample *out) { return measure(b, out, DIRECT, 8000); }
-static int take_write(const struct tdl_bench *b, struct tdl_sample *out) { return measure(b, out, WRITE, 20000); }
-static int take_sync(const struct tdl_bench *b, struct tdl_sample *out) { return measure(b, out, WRITE_SYNC, 2000); }
-static int take_small(const struct tdl_bench *b, struct tdl_sample *out) { return measure(b, out, SMALL, 10000); }
+static int take_hot(const struct tdl_bench *b, struct tdl_sample *out)
+{
+    return measure(b, out, HOT, 100000);
+}
+static int take_cold(const struct tdl_bench *b, struct tdl_sample *out)
+{
+    return measure(b, out, COLD, 8000);
+}
+static int take_direct(const struct tdl_bench *b, struct tdl_sample *out)
+{
+    return measure(b, out, DIRECT, 8000);
+}
+static int take_write(const struct tdl_bench *b, struct tdl_sample *out)
+{
+    return measure(b, out, WRITE, 20000);
+}
+static int take_sync(const struct tdl_bench *b, struct tdl_sample *out)
+{
+    return measure(b, out, WRITE_SYNC, 2000);
+}
+static int take_small(const struct tdl_bench *b, struct tdl_sample *out)
+{
+    return measure(b, out, SMALL, 10000);
+}
 
 static const struct tdl_bench_case cases[] = {
     {"hot_read", "random reads from the page cache", NULL, take_hot},

@@ -12,7 +12,10 @@
 #define ALIGNED_COPY (1u << 20)
 #define ALIGNMENT 4096u
 
-static int64_t code_of(int64_t res) { return res < 0 ? -(int64_t)errno : res; }
+static int64_t code_of(int64_t res)
+{
+    return res < 0 ? -(int64_t)errno : res;
+}
 
 static int64_t transfer_once(const struct tdl_fop *op, const struct tdl__span *span)
 {
@@ -21,12 +24,15 @@ static int64_t transfer_once(const struct tdl_fop *op, const struct tdl__span *s
     if (tdl__fop_is_vectored(op)) {
         int count = (int)span->count;
         if (tdl__fop_is_write(op))
-            return positioned ? pwritev(op->fd, span->vector, count, offset) : writev(op->fd, span->vector, count);
+            return positioned ? pwritev(op->fd, span->vector, count, offset)
+                              : writev(op->fd, span->vector, count);
         return positioned ? preadv(op->fd, span->vector, count, offset) : readv(op->fd, span->vector, count);
     }
     if (tdl__fop_is_write(op))
-        return positioned ? pwrite(op->fd, span->buffer, span->length, offset) : write(op->fd, span->buffer, span->length);
-    return positioned ? pread(op->fd, span->buffer, span->length, offset) : read(op->fd, span->buffer, span->length);
+        return positioned ? pwrite(op->fd, span->buffer, span->length, offset)
+                          : write(op->fd, span->buffer, span->length);
+    return positioned ? pread(op->fd, span->buffer, span->length, offset)
+                      : read(op->fd, span->buffer, span->length);
 }
 
 /* A piece of a direct transfer, by way of memory that the disk can reach. */
@@ -113,7 +119,8 @@ static int64_t copy_by_buffer(const struct tdl_fop *op, uint64_t done)
     int64_t res = 0;
     while (done < op->length) {
         uint64_t left = op->length - done;
-        res = code_of(pread(op->fd, buffer, left < COPY_BUFFER ? (size_t)left : COPY_BUFFER, (off_t)(op->offset + done)));
+        res = code_of(pread(op->fd, buffer, left < COPY_BUFFER ? (size_t)left : COPY_BUFFER,
+                            (off_t)(op->offset + done)));
         if (res == -EINTR)
             continue;
         if (res <= 0)
@@ -135,7 +142,8 @@ static int64_t copy(const struct tdl_fop *op)
     while (done < op->length) {
         off_t in = (off_t)(op->offset + done), out = (off_t)(op->offset2 + done);
         uint64_t left = op->length - done;
-        int64_t res = code_of(copy_file_range(op->fd, &in, op->fd2, &out, left < TDL__CHUNK_MAX ? (size_t)left : TDL__CHUNK_MAX, 0));
+        int64_t res = code_of(copy_file_range(op->fd, &in, op->fd2, &out,
+                                              left < TDL__CHUNK_MAX ? (size_t)left : TDL__CHUNK_MAX, 0));
         if (res == -EINTR)
             continue;
         /* Files of /proc say 0 here and still have bytes; other file systems refuse the pair. */

@@ -12,7 +12,10 @@
 #define DEFAULT_STEP_NS 100000u
 #define INFLIGHT_LIMIT 65536u
 
-static struct tdl_fop *of_node(struct tdl_node *node) { return TDL_CONTAINER_OF(node, struct tdl_fop, node); }
+static struct tdl_fop *of_node(struct tdl_node *node)
+{
+    return TDL_CONTAINER_OF(node, struct tdl_fop, node);
+}
 
 static const struct tdl__fio_engine *engine_of(enum tdl_fio_engine id)
 {
@@ -94,7 +97,10 @@ int tdl_fio_start(struct tdl_fio *f)
     return threads_rc;
 }
 
-const struct tdl_fio_caps *tdl_fio_caps(struct tdl_fio *f) { return tdl_fio_start(f) == 0 ? &f->caps : NULL; }
+const struct tdl_fio_caps *tdl_fio_caps(struct tdl_fio *f)
+{
+    return tdl_fio_start(f) == 0 ? &f->caps : NULL;
+}
 
 int tdl_fio_fd(struct tdl_fio *f)
 {
@@ -120,7 +126,8 @@ void tdl__fio_sent(struct tdl_fio *f, struct tdl_fop *op, enum tdl__route route)
     f->inflight_count++;
     f->stats.submissions++;
     if (f->hot && route != TDL__ROUTE_WORKERS && op->code == TDL_FOP_READ)
-        f->submit_spent_ns += tdl__hit_ns(1, op->length < f->options.chunk_max ? op->length : f->options.chunk_max);
+        f->submit_spent_ns +=
+            tdl__hit_ns(1, op->length < f->options.chunk_max ? op->length : f->options.chunk_max);
 }
 
 static void stage_first(struct tdl_fio *f, struct tdl_fop *op)
@@ -162,7 +169,10 @@ void tdl__fio_finish(struct tdl_fio *f, struct tdl_fop *op, int64_t result)
 }
 
 /* A canceled operation that the kernel interrupted says EINTR; its owner asked for ECANCELED. */
-static int64_t final_result(const struct tdl_fop *op, int64_t res) { return op->asked && res == -EINTR ? -ECANCELED : res; }
+static int64_t final_result(const struct tdl_fop *op, int64_t res)
+{
+    return op->asked && res == -EINTR ? -ECANCELED : res;
+}
 
 void tdl__fio_complete(struct tdl_fio *f, struct tdl_fop *op, int64_t res)
 {
@@ -279,7 +289,10 @@ int tdl_fio_wait(struct tdl_fio *f, uint64_t timeout_ns)
 }
 
 /* Bytes moved by earlier rounds are reported; an inline answer that got only part of a read is simply dropped. */
-static int64_t canceled_result(const struct tdl_fop *op) { return op->rounds > 0 && op->done > 0 ? (int64_t)op->done : -ECANCELED; }
+static int64_t canceled_result(const struct tdl_fop *op)
+{
+    return op->rounds > 0 && op->done > 0 ? (int64_t)op->done : -ECANCELED;
+}
 
 int tdl_fio_cancel(struct tdl_fio *f, struct tdl_fop *op)
 {
@@ -370,6 +383,6 @@ void tdl__fio_after_fork(struct tdl_fio *f)
 
 bool tdl_fio_is_idle(const struct tdl_fio *f)
 {
-    return !tdl_node_is_linked(&f->waiting) && !tdl_node_is_linked(&f->staged) && !tdl_node_is_linked(&f->inflight)
-           && tdl_queue_is_empty(&f->finished);
+    return !tdl_node_is_linked(&f->waiting) && !tdl_node_is_linked(&f->staged) &&
+           !tdl_node_is_linked(&f->inflight) && tdl_queue_is_empty(&f->finished);
 }

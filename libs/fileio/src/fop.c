@@ -34,7 +34,10 @@ static void prepare(struct tdl_fop *op, enum tdl_fop_code code, int fd)
     op->rounds = 0;
 }
 
-void tdl_fop_nop(struct tdl_fop *op) { prepare(op, TDL_FOP_NOP, -1); }
+void tdl_fop_nop(struct tdl_fop *op)
+{
+    prepare(op, TDL_FOP_NOP, -1);
+}
 
 void tdl_fop_read(struct tdl_fop *op, int fd, void *buffer, size_t length, uint64_t offset)
 {
@@ -68,9 +71,15 @@ void tdl_fop_writev(struct tdl_fop *op, int fd, const struct iovec *vector, unsi
     op->offset = offset;
 }
 
-void tdl_fop_fsync(struct tdl_fop *op, int fd) { prepare(op, TDL_FOP_FSYNC, fd); }
+void tdl_fop_fsync(struct tdl_fop *op, int fd)
+{
+    prepare(op, TDL_FOP_FSYNC, fd);
+}
 
-void tdl_fop_fdatasync(struct tdl_fop *op, int fd) { prepare(op, TDL_FOP_FDATASYNC, fd); }
+void tdl_fop_fdatasync(struct tdl_fop *op, int fd)
+{
+    prepare(op, TDL_FOP_FDATASYNC, fd);
+}
 
 void tdl_fop_open(struct tdl_fop *op, int directory_fd, const char *path, int flags, mode_t mode)
 {
@@ -80,9 +89,13 @@ void tdl_fop_open(struct tdl_fop *op, int directory_fd, const char *path, int fl
     op->mode = mode;
 }
 
-void tdl_fop_close(struct tdl_fop *op, int fd) { prepare(op, TDL_FOP_CLOSE, fd); }
+void tdl_fop_close(struct tdl_fop *op, int fd)
+{
+    prepare(op, TDL_FOP_CLOSE, fd);
+}
 
-void tdl_fop_statx(struct tdl_fop *op, int directory_fd, const char *path, int flags, unsigned mask, struct statx *out)
+void tdl_fop_statx(struct tdl_fop *op, int directory_fd, const char *path, int flags, unsigned mask,
+                   struct statx *out)
 {
     prepare(op, TDL_FOP_STATX, directory_fd);
     op->at.path = path;
@@ -105,7 +118,8 @@ void tdl_fop_truncate(struct tdl_fop *op, int fd, uint64_t length)
     op->length = length;
 }
 
-void tdl_fop_rename(struct tdl_fop *op, int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
+void tdl_fop_rename(struct tdl_fop *op, int from_fd, const char *from, int to_fd, const char *to,
+                    unsigned flags)
 {
     prepare(op, TDL_FOP_RENAME, from_fd);
     op->at.path = from;
@@ -128,7 +142,8 @@ void tdl_fop_mkdir(struct tdl_fop *op, int directory_fd, const char *path, mode_
     op->mode = mode;
 }
 
-void tdl_fop_splice(struct tdl_fop *op, int in_fd, uint64_t in_offset, int out_fd, uint64_t out_offset, size_t length, unsigned flags)
+void tdl_fop_splice(struct tdl_fop *op, int in_fd, uint64_t in_offset, int out_fd, uint64_t out_offset,
+                    size_t length, unsigned flags)
 {
     prepare(op, TDL_FOP_SPLICE, in_fd);
     op->offset = in_offset;
@@ -138,7 +153,8 @@ void tdl_fop_splice(struct tdl_fop *op, int in_fd, uint64_t in_offset, int out_f
     op->flags = flags;
 }
 
-void tdl_fop_copy(struct tdl_fop *op, int in_fd, uint64_t in_offset, int out_fd, uint64_t out_offset, uint64_t length)
+void tdl_fop_copy(struct tdl_fop *op, int in_fd, uint64_t in_offset, int out_fd, uint64_t out_offset,
+                  uint64_t length)
 {
     prepare(op, TDL_FOP_COPY, in_fd);
     op->offset = in_offset;
@@ -157,19 +173,40 @@ void tdl_fop_read_file(struct tdl_fop *op, int directory_fd, const char *path, v
 }
 
 static const char *const names[TDL_FOP_CODES] = {
-    [TDL_FOP_NOP] = "nop",           [TDL_FOP_READ] = "read",           [TDL_FOP_WRITE] = "write",
-    [TDL_FOP_READV] = "readv",       [TDL_FOP_WRITEV] = "writev",       [TDL_FOP_FSYNC] = "fsync",
-    [TDL_FOP_FDATASYNC] = "fdatasync", [TDL_FOP_OPEN] = "open",         [TDL_FOP_CLOSE] = "close",
-    [TDL_FOP_STATX] = "statx",       [TDL_FOP_FALLOCATE] = "fallocate", [TDL_FOP_TRUNCATE] = "truncate",
-    [TDL_FOP_RENAME] = "rename",     [TDL_FOP_UNLINK] = "unlink",       [TDL_FOP_MKDIR] = "mkdir",
-    [TDL_FOP_SPLICE] = "splice",     [TDL_FOP_COPY] = "copy",           [TDL_FOP_READ_FILE] = "read_file",
+    [TDL_FOP_NOP] = "nop",
+    [TDL_FOP_READ] = "read",
+    [TDL_FOP_WRITE] = "write",
+    [TDL_FOP_READV] = "readv",
+    [TDL_FOP_WRITEV] = "writev",
+    [TDL_FOP_FSYNC] = "fsync",
+    [TDL_FOP_FDATASYNC] = "fdatasync",
+    [TDL_FOP_OPEN] = "open",
+    [TDL_FOP_CLOSE] = "close",
+    [TDL_FOP_STATX] = "statx",
+    [TDL_FOP_FALLOCATE] = "fallocate",
+    [TDL_FOP_TRUNCATE] = "truncate",
+    [TDL_FOP_RENAME] = "rename",
+    [TDL_FOP_UNLINK] = "unlink",
+    [TDL_FOP_MKDIR] = "mkdir",
+    [TDL_FOP_SPLICE] = "splice",
+    [TDL_FOP_COPY] = "copy",
+    [TDL_FOP_READ_FILE] = "read_file",
 };
 
-const char *tdl_fop_name(unsigned code) { return code < TDL_FOP_CODES ? names[code] : "unknown"; }
+const char *tdl_fop_name(unsigned code)
+{
+    return code < TDL_FOP_CODES ? names[code] : "unknown";
+}
 
-bool tdl__fop_is_vectored(const struct tdl_fop *op) { return op->code == TDL_FOP_READV || op->code == TDL_FOP_WRITEV; }
+bool tdl__fop_is_vectored(const struct tdl_fop *op)
+{
+    return op->code == TDL_FOP_READV || op->code == TDL_FOP_WRITEV;
+}
 
-bool tdl__fop_is_write(const struct tdl_fop *op) { return op->code == TDL_FOP_WRITE || op->code == TDL_FOP_WRITEV; }
+bool tdl__fop_is_write(const struct tdl_fop *op)
+{
+    return op->code == TDL_FOP_WRITE || op->code == TDL_FOP_WRITEV;
+}
 
 bool tdl__fop_is_transfer(const struct tdl_fop *op)
 {

@@ -11,13 +11,17 @@
 #define INLINE_BYTES_MAX (512u << 10)
 
 /* Counted, not measured: a clock per answer would cost a tenth of it. */
-static void spend(struct tdl_fio *f, uint64_t calls, uint64_t bytes) { f->step_spent_ns += tdl__hit_ns(calls, bytes); }
+static void spend(struct tdl_fio *f, uint64_t calls, uint64_t bytes)
+{
+    f->step_spent_ns += tdl__hit_ns(calls, bytes);
+}
 
 /* A direct read with RWF_NOWAIT still waits for the disk; only an aligned one can be a direct read. One look at a descriptor
  * serves a turn: should its number be given to another file meanwhile, a read that waits is all that can come of it. */
 static bool may_be_direct(struct tdl_fio *f, const struct tdl_fop *op, uint64_t length)
 {
-    if (op->fd == f->plain_fd || ((uintptr_t)op->at.buffer & 3) != 0 || (length & 511) != 0 || (op->offset & 511) != 0)
+    if (op->fd == f->plain_fd || ((uintptr_t)op->at.buffer & 3) != 0 || (length & 511) != 0 ||
+        (op->offset & 511) != 0)
         return false;
     int flags = fcntl(op->fd, F_GETFL);
     if (flags < 0 || (flags & O_DIRECT) != 0)
@@ -32,7 +36,8 @@ static int try_read(struct tdl_fio *f, struct tdl_fop *op)
     if (length == 0 || length > INLINE_BYTES_MAX || op->offset > INT64_MAX || may_be_direct(f, op, length))
         return 0;
     for (unsigned calls = 1;; calls++) {
-        struct iovec one = {.iov_base = (char *)op->at.buffer + op->done, .iov_len = (size_t)(length - op->done)};
+        struct iovec one = {.iov_base = (char *)op->at.buffer + op->done,
+                            .iov_len = (size_t)(length - op->done)};
         ssize_t got = preadv2(op->fd, &one, 1, (off_t)(op->offset + op->done), RWF_NOWAIT);
         if (got < 0) {
             spend(f, calls, op->done);

@@ -13,9 +13,15 @@ static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 static pthread_once_t sqpoll_once = PTHREAD_ONCE_INIT;
 static bool sqpoll_granted;
 
-static void count_fork(void) { (void)tdl_fetch_add_relaxed_u32(&fork_count, 1); }
+static void count_fork(void)
+{
+    (void)tdl_fetch_add_relaxed_u32(&fork_count, 1);
+}
 
-static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, count_fork); }
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, count_fork);
+}
 
 uint32_t tdl__fork_epoch(void)
 {
@@ -33,7 +39,8 @@ int64_t tdl__fio_clock_ns(void)
 __attribute__((noinline)) int tdl__fio_wait_readable(int fd, uint64_t timeout_ns)
 {
     struct pollfd one = {.fd = fd, .events = POLLIN, .revents = 0};
-    struct timespec limit = {.tv_sec = (time_t)(timeout_ns / 1000000000u), .tv_nsec = (long)(timeout_ns % 1000000000u)};
+    struct timespec limit = {.tv_sec = (time_t)(timeout_ns / 1000000000u),
+                             .tv_nsec = (long)(timeout_ns % 1000000000u)};
     int ready = ppoll(&one, 1, timeout_ns == UINT64_MAX ? NULL : &limit, NULL);
     if (ready == 0)
         return -ETIMEDOUT;
@@ -43,7 +50,8 @@ __attribute__((noinline)) int tdl__fio_wait_readable(int fd, uint64_t timeout_ns
 static void try_sqpoll(void)
 {
     struct tdl__ring ring;
-    struct tdl__ring_wish wish = {.sq_entries = 4, .cq_entries = 8, .flags_mask = UINT32_MAX, .sqpoll = true, .any_thread = true};
+    struct tdl__ring_wish wish = {
+        .sq_entries = 4, .cq_entries = 8, .flags_mask = UINT32_MAX, .sqpoll = true, .any_thread = true};
     sqpoll_granted = tdl__ring_open_proven(&ring, &wish) == 0;
     if (sqpoll_granted)
         tdl__ring_close(&ring);
@@ -60,7 +68,10 @@ static const char *const engine_names[TDL_FIO_ENGINES] = {
     [TDL_FIO_THREADS] = "threads", [TDL_FIO_SIMULATED] = "simulated",
 };
 
-const char *tdl_fio_engine_name(unsigned engine) { return engine < TDL_FIO_ENGINES ? engine_names[engine] : "unknown"; }
+const char *tdl_fio_engine_name(unsigned engine)
+{
+    return engine < TDL_FIO_ENGINES ? engine_names[engine] : "unknown";
+}
 
 int tdl_fio_engine_by_name(const char *name)
 {

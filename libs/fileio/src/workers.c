@@ -21,7 +21,10 @@ struct worker_job {
     int64_t result;
 };
 
-static struct worker_job *of_job(struct tdl_job *job) { return TDL_CONTAINER_OF(job, struct worker_job, job); }
+static struct worker_job *of_job(struct tdl_job *job)
+{
+    return TDL_CONTAINER_OF(job, struct worker_job, job);
+}
 
 static void work(struct tdl_job *job)
 {
@@ -29,7 +32,10 @@ static void work(struct tdl_job *job)
     w->result = tdl__fop_execute(w->op, w->chunk_max);
 }
 
-static void release(struct tdl_job *job) { tdl_free(of_job(job)); }
+static void release(struct tdl_job *job)
+{
+    tdl_free(of_job(job));
+}
 
 static int open_pool(struct tdl_fio *f, struct tdl__fio_workers *w)
 {
@@ -68,9 +74,15 @@ free_workers:
     return rc;
 }
 
-int tdl__workers_fd(const struct tdl_fio *f) { return f->workers != NULL ? tdl_wake_fd(&f->workers->wake) : -1; }
+int tdl__workers_fd(const struct tdl_fio *f)
+{
+    return f->workers != NULL ? tdl_wake_fd(&f->workers->wake) : -1;
+}
 
-uint32_t tdl__workers_running(const struct tdl_fio *f) { return f->workers != NULL ? f->workers->running : 0; }
+uint32_t tdl__workers_running(const struct tdl_fio *f)
+{
+    return f->workers != NULL ? f->workers->running : 0;
+}
 
 void tdl__workers_submit(struct tdl_fio *f, struct tdl_fop *op)
 {

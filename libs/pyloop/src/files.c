@@ -55,7 +55,8 @@ static PyType_Slot state_slots[] = {
 static PyType_Spec state_spec = {
     .name = "treadle._treadle._FilesState",
     .basicsize = sizeof(FilesState),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = state_slots,
 };
 
@@ -79,9 +80,9 @@ static int fill_state(FilesState *st)
     st->str_call_exception_handler = PyUnicode_InternFromString("call_exception_handler");
     st->context_kwname = Py_BuildValue("(s)", "context");
     st->empty_bytes = PyBytes_FromStringAndSize(NULL, 0);
-    return st->get_running_loop && st->cancelled_error && st->invalid_state_error && st->stat_result && st->str_call_soon
-                   && st->str_add_reader && st->str_remove_reader && st->str_call_exception_handler && st->context_kwname
-                   && st->empty_bytes
+    return st->get_running_loop && st->cancelled_error && st->invalid_state_error && st->stat_result &&
+                   st->str_call_soon && st->str_add_reader && st->str_remove_reader &&
+                   st->str_call_exception_handler && st->context_kwname && st->empty_bytes
                ? 0
                : -1;
 }
@@ -115,9 +116,11 @@ static PyObject *call_guarded(PyObject *Py_UNUSED(module), PyObject *const *args
 
 static PyMethodDef functions[] = {
     {"_call_guarded", (PyCFunction)(void (*)(void))call_guarded, METH_FASTCALL,
-     PyDoc_STR("_call_guarded($module, callback, argument, /)\n--\n\nCall; report what it raises as unraisable.")},
+     PyDoc_STR(
+         "_call_guarded($module, callback, argument, /)\n--\n\nCall; report what it raises as unraisable.")},
     {"sqpoll_allowed", sqpoll_allowed, METH_NOARGS,
-     PyDoc_STR("sqpoll_allowed($module, /)\n--\n\nTell whether the kernel grants a polling thread to this process.")},
+     PyDoc_STR("sqpoll_allowed($module, /)\n--\n\nTell whether the kernel grants a polling thread to this "
+               "process.")},
     {NULL, NULL, 0, NULL},
 };
 
@@ -134,8 +137,9 @@ int tdl_files_exec(PyObject *module)
     }
     memset((char *)st + sizeof(PyObject), 0, sizeof *st - sizeof(PyObject));
     PyObject_GC_Track((PyObject *)st);
-    int rc = fill_state(st) < 0 || add_types(module, st) < 0 || PyModule_AddFunctions(module, functions) < 0
-                     || PyModule_AddObjectRef(module, "_files", (PyObject *)st) < 0
+    int rc = fill_state(st) < 0 || add_types(module, st) < 0 ||
+                     PyModule_AddFunctions(module, functions) < 0 ||
+                     PyModule_AddObjectRef(module, "_files", (PyObject *)st) < 0
                  ? -1
                  : 0;
     Py_DECREF(st);

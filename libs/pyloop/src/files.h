@@ -38,17 +38,17 @@ struct files_state {
 struct files_context {
     PyObject_HEAD FilesState *state;
     PyObject *weakrefs;
-    PyObject *loop;     /* set by the first operation that had to wait */
+    PyObject *loop;       /* set by the first operation that had to wait */
     PyObject *make_error; /* called with errno for the exception to raise; NULL for OSError */
-    PyObject *on_ready; /* what the loop calls when the descriptor shows results */
-    PyObject *on_step;  /* this context's bound step method, while it belongs to a loop */
+    PyObject *on_ready;   /* what the loop calls when the descriptor shows results */
+    PyObject *on_step;    /* this context's bound step method, while it belongs to a loop */
     struct tdl_fio fio;
     struct tdl_node held;     /* the operations that the kernel or the stage holds; each is one reference */
     FileContext *next_staged; /* in the list of a treadle loop that flushes it before its poll */
     bool native;              /* the loop is treadle's */
     int reader_fd;            /* registered with the loop; -1 when not */
-    bool soon;   /* a step is scheduled by call_soon */
-    bool listed; /* stands in the loop's list of contexts to flush */
+    bool soon;                /* a step is scheduled by call_soon */
+    bool listed;              /* stands in the loop's list of contexts to flush */
     bool dispatching;
     bool closed;
 };
@@ -77,12 +77,12 @@ struct files_op {
     PyObject *path;     /* the encoded path or paths */
     PyObject *filename; /* for the error */
     PyObject *filename2;
-    PyObject *value;     /* what the await gives, once READY */
-    PyObject *callback;  /* who waits: a task's wake-up, nearly always the only one */
+    PyObject *value;    /* what the await gives, once READY */
+    PyObject *callback; /* who waits: a task's wake-up, nearly always the only one */
     PyObject *callback_context;
-    PyObject *more;  /* list of (callback, context) beyond the first */
-    PyObject *owner; /* of a raw operation: the object that is told */
-    Py_buffer view;  /* of a write or readinto; view.obj is NULL without one */
+    PyObject *more;   /* list of (callback, context) beyond the first */
+    PyObject *owner;  /* of a raw operation: the object that is told */
+    Py_buffer view;   /* of a write or readinto; view.obj is NULL without one */
     Py_buffer *views; /* of vectors */
     struct iovec *vector;
     struct statx *statx;

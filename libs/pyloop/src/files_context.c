@@ -5,7 +5,10 @@
 
 #include "pyloop.h"
 
-static FileOp *op_of(struct tdl_link *link) { return TDL_CONTAINER_OF(tdl_fop_of(link), FileOp, fop); }
+static FileOp *op_of(struct tdl_link *link)
+{
+    return TDL_CONTAINER_OF(tdl_fop_of(link), FileOp, fop);
+}
 
 static int bind_loop(FileContext *c)
 {
@@ -29,9 +32,10 @@ static int bind_loop(FileContext *c)
     Py_XSETREF(c->on_step, PyObject_GetAttrString((PyObject *)c, "_step"));
     Py_XSETREF(c->on_ready, PyObject_GetAttrString((PyObject *)c, "_ready"));
     PyObject *number = PyLong_FromLong(fd);
-    PyObject *done = c->on_step != NULL && c->on_ready != NULL && number != NULL
-                         ? PyObject_CallMethodObjArgs(loop, c->state->str_add_reader, number, c->on_ready, NULL)
-                         : NULL;
+    PyObject *done =
+        c->on_step != NULL && c->on_ready != NULL && number != NULL
+            ? PyObject_CallMethodObjArgs(loop, c->state->str_add_reader, number, c->on_ready, NULL)
+            : NULL;
     Py_XDECREF(number);
     if (done == NULL) {
         Py_DECREF(loop);
@@ -103,7 +107,8 @@ static void unbind_loop(FileContext *c)
     }
     if (c->reader_fd >= 0) {
         PyObject *number = PyLong_FromLong(c->reader_fd);
-        PyObject *done = number != NULL ? PyObject_CallMethodOneArg(c->loop, c->state->str_remove_reader, number) : NULL;
+        PyObject *done =
+            number != NULL ? PyObject_CallMethodOneArg(c->loop, c->state->str_remove_reader, number) : NULL;
         Py_XDECREF(number);
         Py_XDECREF(done);
         /* A closed loop has forgotten its readers already. */
@@ -153,7 +158,10 @@ int tdl__files_start(FileContext *c, FileOp *op)
     return work ? tdl__files_schedule(c) : 0;
 }
 
-int tdl__files_submit(FileContext *c, FileOp *op) { return check_open(c) < 0 ? -1 : stage(c, op); }
+int tdl__files_submit(FileContext *c, FileOp *op)
+{
+    return check_open(c) < 0 ? -1 : stage(c, op);
+}
 
 /* The context's reference becomes the caller's. */
 static FileOp *give_back(struct tdl_queue *finished)
@@ -274,7 +282,8 @@ static PyObject *context_close(PyObject *self, PyObject *Py_UNUSED(ignored))
 static PyObject *context_submit(PyObject *self, PyObject *op)
 {
     FileContext *c = TDL_FILE_CONTEXT(self);
-    if (!Py_IS_TYPE(op, c->state->op_type) || TDL_FILE_OP(op)->context != c || TDL_FILE_OP(op)->phase != FILES_NEW) {
+    if (!Py_IS_TYPE(op, c->state->op_type) || TDL_FILE_OP(op)->context != c ||
+        TDL_FILE_OP(op)->phase != FILES_NEW) {
         PyErr_SetString(PyExc_TypeError, "submit() takes a fresh operation of this context");
         return NULL;
     }
@@ -387,10 +396,11 @@ static PyObject *context_caps(PyObject *self, PyObject *Py_UNUSED(ignored))
     const struct tdl_fio_stats *stats = &c->fio.stats;
     return Py_BuildValue("{s:s,s:s,s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:O,s:O,s:K,s:K,s:K,s:K,s:K,s:K}", "engine",
                          tdl_fio_engine_name(caps->engine), "mode", mode_names[caps->mode], "refused",
-                         tdl_fio_engine_name(caps->refused_engine), "refused_code", caps->refused_code, "max_requests",
-                         caps->inflight_max, "ring_flags", caps->ring_flags, "sq_entries", caps->sq_entries, "cq_entries",
-                         caps->cq_entries, "kernel_ops", caps->kernel_ops, "sqpoll", caps->sqpoll ? Py_True : Py_False,
-                         "single_syscall", caps->single_syscall ? Py_True : Py_False, "submissions", stats->submissions,
+                         tdl_fio_engine_name(caps->refused_engine), "refused_code", caps->refused_code,
+                         "max_requests", caps->inflight_max, "ring_flags", caps->ring_flags, "sq_entries",
+                         caps->sq_entries, "cq_entries", caps->cq_entries, "kernel_ops", caps->kernel_ops,
+                         "sqpoll", caps->sqpoll ? Py_True : Py_False, "single_syscall",
+                         caps->single_syscall ? Py_True : Py_False, "submissions", stats->submissions,
                          "submit_calls", stats->submit_calls, "other_calls", stats->other_calls, "completed",
                          stats->completed, "inlined", stats->inlined, "polled", stats->polled);
 }
@@ -408,13 +418,15 @@ static int mode_of(const char *name)
 
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static const char *const names[] = {"engine", "max_requests", "mode", "sqpoll", "threads", "any_thread", "inline", "error", NULL};
+    static const char *const names[] = {"engine",     "max_requests", "mode",  "sqpoll", "threads",
+                                        "any_thread", "inline",       "error", NULL};
     PyObject *make_error = Py_None;
     const char *engine = "auto", *mode = "adaptive";
     unsigned max_requests = 128, threads = 4;
     int sqpoll = 0, any_thread = 0, inlined = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|sIspIppO:FileContext", TDL_KEYWORDS(names), &engine, &max_requests,
-                                     &mode, &sqpoll, &threads, &any_thread, &inlined, &make_error)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|sIspIppO:FileContext", TDL_KEYWORDS(names), &engine,
+                                     &max_requests, &mode, &sqpoll, &threads, &any_thread, &inlined,
+                                     &make_error)) {
         return NULL;
     }
     int engine_id = tdl_fio_engine_by_name(engine), mode_id = mode_of(mode);
@@ -496,7 +508,10 @@ static PyObject *get_loop(PyObject *self, void *Py_UNUSED(closure))
     return Py_NewRef(loop != NULL ? loop : Py_None);
 }
 
-static PyObject *get_closed(PyObject *self, void *Py_UNUSED(closure)) { return PyBool_FromLong(TDL_FILE_CONTEXT(self)->closed); }
+static PyObject *get_closed(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(TDL_FILE_CONTEXT(self)->closed);
+}
 
 static PyObject *get_max_requests(PyObject *self, void *Py_UNUSED(closure))
 {
@@ -505,17 +520,23 @@ static PyObject *get_max_requests(PyObject *self, void *Py_UNUSED(closure))
 
 static PyMethodDef context_methods[] = {
     {"_ready", context_ready, METH_NOARGS, PyDoc_STR("_ready($self, /)\n--\n\nThe loop saw results.")},
-    {"_step", context_step, METH_NOARGS, PyDoc_STR("_step($self, /)\n--\n\nReap, wake and flush; the loop calls it.")},
+    {"_step", context_step, METH_NOARGS,
+     PyDoc_STR("_step($self, /)\n--\n\nReap, wake and flush; the loop calls it.")},
     {"close", context_close, METH_NOARGS,
-     PyDoc_STR("close($self, /)\n--\n\nCancel what is in flight, fail those who wait, free the engine. Idempotent.")},
+     PyDoc_STR("close($self, /)\n--\n\nCancel what is in flight, fail those who wait, free the engine. "
+               "Idempotent.")},
     {"submit", context_submit, METH_O, PyDoc_STR("submit($self, op, /)\n--\n\nStage a raw operation.")},
     {"flush", context_flush, METH_NOARGS, PyDoc_STR("flush($self, /)\n--\n\nSubmit what is staged.")},
     {"reap", context_reap, METH_NOARGS, PyDoc_STR("reap($self, /)\n--\n\nReturn the finished operations.")},
-    {"cancel", context_cancel, METH_O, PyDoc_STR("cancel($self, op, /)\n--\n\nAsk for an operation to be dropped.")},
+    {"cancel", context_cancel, METH_O,
+     PyDoc_STR("cancel($self, op, /)\n--\n\nAsk for an operation to be dropped.")},
     {"wait", context_wait, METH_O,
-     PyDoc_STR("wait($self, timeout, /)\n--\n\nWait in seconds for something to reap; negative is for ever.")},
-    {"fileno", context_fileno, METH_NOARGS, PyDoc_STR("fileno($self, /)\n--\n\nReturn the descriptor that shows results.")},
-    {"caps", context_caps, METH_NOARGS, PyDoc_STR("caps($self, /)\n--\n\nReturn what is really in force, and counts.")},
+     PyDoc_STR(
+         "wait($self, timeout, /)\n--\n\nWait in seconds for something to reap; negative is for ever.")},
+    {"fileno", context_fileno, METH_NOARGS,
+     PyDoc_STR("fileno($self, /)\n--\n\nReturn the descriptor that shows results.")},
+    {"caps", context_caps, METH_NOARGS,
+     PyDoc_STR("caps($self, /)\n--\n\nReturn what is really in force, and counts.")},
     {NULL, NULL, 0, NULL},
 };
 
@@ -532,9 +553,10 @@ static PyMemberDef context_members[] = {
 };
 
 static PyType_Slot context_slots[] = {
-    {Py_tp_doc, TDL_DOC("FileContext(engine='auto', max_requests=128, "
-                        "mode='adaptive', sqpoll=False, threads=4, any_thread=False, inline=True, error=None)\n--\n\n"
-                        "Operations on files, awaited on the loop of the first one that waits.")},
+    {Py_tp_doc,
+     TDL_DOC("FileContext(engine='auto', max_requests=128, "
+             "mode='adaptive', sqpoll=False, threads=4, any_thread=False, inline=True, error=None)\n--\n\n"
+             "Operations on files, awaited on the loop of the first one that waits.")},
     {Py_tp_new, context_new},
     {Py_tp_traverse, context_traverse},
     {Py_tp_clear, context_clear},

@@ -163,20 +163,27 @@ static PyObject *bytes_value(FileOp *op)
     return bytes;
 }
 
-static double seconds_of(const struct statx_timestamp *t) { return (double)t->tv_sec + 1e-9 * (double)t->tv_nsec; }
+static double seconds_of(const struct statx_timestamp *t)
+{
+    return (double)t->tv_sec + 1e-9 * (double)t->tv_nsec;
+}
 
-static long long ns_of(const struct statx_timestamp *t) { return (long long)t->tv_sec * 1000000000 + (long long)t->tv_nsec; }
+static long long ns_of(const struct statx_timestamp *t)
+{
+    return (long long)t->tv_sec * 1000000000 + (long long)t->tv_nsec;
+}
 
 static PyObject *stat_value(FileOp *op)
 {
     const struct statx *s = op->statx;
     return PyObject_CallFunction(
-        op->context->state->stat_result, "((IKKIIIKLLLdddLLLIKK))", (unsigned)s->stx_mode, (unsigned long long)s->stx_ino,
-        (unsigned long long)makedev(s->stx_dev_major, s->stx_dev_minor), s->stx_nlink, s->stx_uid, s->stx_gid,
-        (unsigned long long)s->stx_size, (long long)s->stx_atime.tv_sec, (long long)s->stx_mtime.tv_sec,
-        (long long)s->stx_ctime.tv_sec, seconds_of(&s->stx_atime), seconds_of(&s->stx_mtime), seconds_of(&s->stx_ctime),
-        ns_of(&s->stx_atime), ns_of(&s->stx_mtime), ns_of(&s->stx_ctime), s->stx_blksize,
-        (unsigned long long)s->stx_blocks, (unsigned long long)makedev(s->stx_rdev_major, s->stx_rdev_minor));
+        op->context->state->stat_result, "((IKKIIIKLLLdddLLLIKK))", (unsigned)s->stx_mode,
+        (unsigned long long)s->stx_ino, (unsigned long long)makedev(s->stx_dev_major, s->stx_dev_minor),
+        s->stx_nlink, s->stx_uid, s->stx_gid, (unsigned long long)s->stx_size, (long long)s->stx_atime.tv_sec,
+        (long long)s->stx_mtime.tv_sec, (long long)s->stx_ctime.tv_sec, seconds_of(&s->stx_atime),
+        seconds_of(&s->stx_mtime), seconds_of(&s->stx_ctime), ns_of(&s->stx_atime), ns_of(&s->stx_mtime),
+        ns_of(&s->stx_ctime), s->stx_blksize, (unsigned long long)s->stx_blocks,
+        (unsigned long long)makedev(s->stx_rdev_major, s->stx_rdev_minor));
 }
 
 /* The value of a good result, NULL with an exception for a bad one. */
@@ -326,7 +333,10 @@ static PyObject *op_iternext(PyObject *self)
     return stop_with(value);
 }
 
-static PyObject *op_await(PyObject *self) { return Py_NewRef(self); }
+static PyObject *op_await(PyObject *self)
+{
+    return Py_NewRef(self);
+}
 
 static PyObject *op_send(PyObject *self, PyObject *value)
 {
@@ -362,8 +372,8 @@ static PyObject *op_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nar
     if (!drop(op)) {
         Py_RETURN_FALSE;
     }
-    if (op->context->loop != NULL
-        && (tdl__files_schedule(op->context) < 0 || tdl__files_op_wake(op, false) < 0)) {
+    if (op->context->loop != NULL &&
+        (tdl__files_schedule(op->context) < 0 || tdl__files_op_wake(op, false) < 0)) {
         return NULL;
     }
     Py_RETURN_TRUE;
@@ -387,7 +397,8 @@ static PyObject *op_throw(PyObject *self, PyObject *args)
     } else if (PyExceptionClass_Check(type)) {
         PyErr_SetObject(type, value != NULL && value != Py_None ? value : NULL);
     } else {
-        PyErr_SetString(PyExc_TypeError, "exceptions must be classes or instances deriving from BaseException");
+        PyErr_SetString(PyExc_TypeError,
+                        "exceptions must be classes or instances deriving from BaseException");
     }
     return NULL;
 }
@@ -404,7 +415,8 @@ static PyObject *op_close(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-static PyObject *op_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *op_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                                      PyObject *kwnames)
 {
     FileOp *op = TDL_FILE_OP(self);
     if (nargs != 1 || (kwnames != NULL && PyTuple_GET_SIZE(kwnames) != 1)) {
@@ -453,7 +465,8 @@ static PyObject *op_remove_done_callback(PyObject *self, PyObject *callback)
         }
     }
     for (Py_ssize_t i = op->more != NULL ? PyList_GET_SIZE(op->more) : 0; i > 0; i--) {
-        int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(PyList_GET_ITEM(op->more, i - 1), 0), callback, Py_EQ);
+        int same =
+            PyObject_RichCompareBool(PyTuple_GET_ITEM(PyList_GET_ITEM(op->more, i - 1), 0), callback, Py_EQ);
         if (same < 0 || (same && PyList_SetSlice(op->more, i - 1, i, NULL) < 0)) {
             return NULL;
         }
@@ -462,9 +475,15 @@ static PyObject *op_remove_done_callback(PyObject *self, PyObject *callback)
     return PyLong_FromLong(removed);
 }
 
-static bool is_done(const FileOp *op) { return op->phase >= FILES_READY || op->cancelled; }
+static bool is_done(const FileOp *op)
+{
+    return op->phase >= FILES_READY || op->cancelled;
+}
 
-static PyObject *op_done(PyObject *self, PyObject *Py_UNUSED(ignored)) { return PyBool_FromLong(is_done(TDL_FILE_OP(self))); }
+static PyObject *op_done(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(is_done(TDL_FILE_OP(self)));
+}
 
 static PyObject *op_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -559,21 +578,27 @@ static PyObject *op_take_bytes(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 static PyMethodDef op_methods[] = {
     {"send", op_send, METH_O, PyDoc_STR("send($self, value, /)\n--\n\nGo on, as a coroutine does.")},
-    {"throw", op_throw, METH_VARARGS, PyDoc_STR("throw($self, type, value=None, traceback=None, /)\n--\n\nDrop the operation and raise.")},
+    {"throw", op_throw, METH_VARARGS,
+     PyDoc_STR("throw($self, type, value=None, traceback=None, /)\n--\n\nDrop the operation and raise.")},
     {"close", op_close, METH_NOARGS, PyDoc_STR("close($self, /)\n--\n\nDrop the operation.")},
     {"cancel", (PyCFunction)(void (*)(void))op_cancel, METH_FASTCALL | METH_KEYWORDS,
-     PyDoc_STR("cancel($self, /, msg=None)\n--\n\nDrop the operation; those who wait get CancelledError at once.")},
+     PyDoc_STR(
+         "cancel($self, /, msg=None)\n--\n\nDrop the operation; those who wait get CancelledError at once.")},
     {"add_done_callback", (PyCFunction)(void (*)(void))op_add_done_callback, METH_FASTCALL | METH_KEYWORDS,
      PyDoc_STR("add_done_callback($self, callback, /, *, context=None)\n--\n\nCall back when done.")},
     {"remove_done_callback", op_remove_done_callback, METH_O,
      PyDoc_STR("remove_done_callback($self, callback, /)\n--\n\nReturn how many were removed.")},
     {"done", op_done, METH_NOARGS, PyDoc_STR("done($self, /)\n--\n\nTell whether there is a result.")},
-    {"cancelled", op_cancelled, METH_NOARGS, PyDoc_STR("cancelled($self, /)\n--\n\nTell whether it was cancelled.")},
-    {"result", op_result, METH_NOARGS, PyDoc_STR("result($self, /)\n--\n\nReturn the result or raise the error.")},
-    {"exception", op_exception, METH_NOARGS, PyDoc_STR("exception($self, /)\n--\n\nReturn the error or None.")},
+    {"cancelled", op_cancelled, METH_NOARGS,
+     PyDoc_STR("cancelled($self, /)\n--\n\nTell whether it was cancelled.")},
+    {"result", op_result, METH_NOARGS,
+     PyDoc_STR("result($self, /)\n--\n\nReturn the result or raise the error.")},
+    {"exception", op_exception, METH_NOARGS,
+     PyDoc_STR("exception($self, /)\n--\n\nReturn the error or None.")},
     {"get_loop", op_get_loop, METH_NOARGS, PyDoc_STR("get_loop($self, /)\n--\n\nReturn the loop.")},
     {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, PyDoc_STR("For annotations.")},
-    {"take_bytes", op_take_bytes, METH_NOARGS, PyDoc_STR("take_bytes($self, /)\n--\n\nReturn the bytes of a finished raw read.")},
+    {"take_bytes", op_take_bytes, METH_NOARGS,
+     PyDoc_STR("take_bytes($self, /)\n--\n\nReturn the bytes of a finished raw read.")},
     {NULL, NULL, 0, NULL},
 };
 
@@ -601,6 +626,7 @@ static PyType_Slot op_slots[] = {
 PyType_Spec tdl__files_op_spec = {
     .name = "treadle._treadle.FileOp",
     .basicsize = sizeof(FileOp),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = op_slots,
 };

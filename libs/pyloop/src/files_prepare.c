@@ -10,7 +10,8 @@ static bool counted(const char *name, Py_ssize_t nargs, Py_ssize_t low, Py_ssize
     if (nargs >= low && nargs <= high) {
         return true;
     }
-    PyErr_Format(PyExc_TypeError, "%s() takes %zd to %zd positional arguments (%zd given)", name, low, high, nargs);
+    PyErr_Format(PyExc_TypeError, "%s() takes %zd to %zd positional arguments (%zd given)", name, low, high,
+                 nargs);
     return false;
 }
 
@@ -103,8 +104,8 @@ static PyObject *prepare_read(PyObject *self, PyObject *const *args, Py_ssize_t 
     int fd;
     Py_ssize_t size;
     uint64_t offset;
-    if (!counted("read", nargs, 2, 3) || !fd_from(args[0], &fd) || !size_from(args[1], &size)
-        || !offset_from(args, nargs, 2, &offset)) {
+    if (!counted("read", nargs, 2, 3) || !fd_from(args[0], &fd) || !size_from(args[1], &size) ||
+        !offset_from(args, nargs, 2, &offset)) {
         return NULL;
     }
     PyObject *bytes = PyBytes_FromStringAndSize(NULL, size);
@@ -122,7 +123,8 @@ static PyObject *prepare_readinto(PyObject *self, PyObject *const *args, Py_ssiz
 {
     int fd;
     uint64_t offset;
-    if (!counted("readinto", nargs, 2, 3) || !fd_from(args[0], &fd) || !offset_from(args, nargs, 2, &offset)) {
+    if (!counted("readinto", nargs, 2, 3) || !fd_from(args[0], &fd) ||
+        !offset_from(args, nargs, 2, &offset)) {
         return NULL;
     }
     FileOp *op = tdl__files_op_new(TDL_FILE_CONTEXT(self), FILES_COUNT);
@@ -198,7 +200,8 @@ static PyObject *prepare_vector(PyObject *self, PyObject *const *args, Py_ssize_
 {
     int fd;
     uint64_t offset;
-    if (!counted(writes ? "writev" : "readv", nargs, 2, 3) || !fd_from(args[0], &fd) || !offset_from(args, nargs, 2, &offset)) {
+    if (!counted(writes ? "writev" : "readv", nargs, 2, 3) || !fd_from(args[0], &fd) ||
+        !offset_from(args, nargs, 2, &offset)) {
         return NULL;
     }
     FileOp *op = tdl__files_op_new(TDL_FILE_CONTEXT(self), FILES_COUNT);
@@ -217,9 +220,15 @@ static PyObject *prepare_vector(PyObject *self, PyObject *const *args, Py_ssize_
     return (PyObject *)op;
 }
 
-static PyObject *prepare_readv(PyObject *self, PyObject *const *args, Py_ssize_t nargs) { return prepare_vector(self, args, nargs, false); }
+static PyObject *prepare_readv(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return prepare_vector(self, args, nargs, false);
+}
 
-static PyObject *prepare_writev(PyObject *self, PyObject *const *args, Py_ssize_t nargs) { return prepare_vector(self, args, nargs, true); }
+static PyObject *prepare_writev(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return prepare_vector(self, args, nargs, true);
+}
 
 static FileOp *on_fd(PyObject *self, PyObject *arg, int *fd)
 {
@@ -281,8 +290,8 @@ static PyObject *prepare_fallocate(PyObject *self, PyObject *const *args, Py_ssi
 {
     int fd, mode;
     Py_ssize_t offset, size;
-    if (!counted("fallocate", nargs, 4, 4) || !int_from(args, nargs, 1, 0, &mode) || !size_from(args[2], &offset)
-        || !size_from(args[3], &size)) {
+    if (!counted("fallocate", nargs, 4, 4) || !int_from(args, nargs, 1, 0, &mode) ||
+        !size_from(args[2], &offset) || !size_from(args[3], &size)) {
         return NULL;
     }
     FileOp *op = on_fd(self, args[0], &fd);
@@ -312,7 +321,8 @@ static PyObject *prepare_open(PyObject *self, PyObject *const *args, Py_ssize_t 
 {
     int flags, mode;
     const char *path;
-    if (!counted("open", nargs, 2, 3) || !int_from(args, nargs, 1, 0, &flags) || !int_from(args, nargs, 2, 0666, &mode)) {
+    if (!counted("open", nargs, 2, 3) || !int_from(args, nargs, 1, 0, &flags) ||
+        !int_from(args, nargs, 2, 0666, &mode)) {
         return NULL;
     }
     FileOp *op = on_path(self, args[0], FILES_DESCRIPTOR, &path);
@@ -423,8 +433,9 @@ static PyObject *prepare_pair(PyObject *self, PyObject *const *args, Py_ssize_t 
     int from, to;
     uint64_t from_offset, to_offset;
     Py_ssize_t size;
-    if (!counted(splices ? "splice" : "copy", nargs, 5, 5) || !fd_from(args[0], &from) || !offset_from(args, nargs, 1, &from_offset)
-        || !fd_from(args[2], &to) || !offset_from(args, nargs, 3, &to_offset) || !size_from(args[4], &size)) {
+    if (!counted(splices ? "splice" : "copy", nargs, 5, 5) || !fd_from(args[0], &from) ||
+        !offset_from(args, nargs, 1, &from_offset) || !fd_from(args[2], &to) ||
+        !offset_from(args, nargs, 3, &to_offset) || !size_from(args[4], &size)) {
         return NULL;
     }
     FileOp *op = tdl__files_op_new(TDL_FILE_CONTEXT(self), FILES_COUNT);
@@ -439,33 +450,52 @@ static PyObject *prepare_pair(PyObject *self, PyObject *const *args, Py_ssize_t 
     return (PyObject *)op;
 }
 
-static PyObject *prepare_splice(PyObject *self, PyObject *const *args, Py_ssize_t nargs) { return prepare_pair(self, args, nargs, true); }
+static PyObject *prepare_splice(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return prepare_pair(self, args, nargs, true);
+}
 
-static PyObject *prepare_copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs) { return prepare_pair(self, args, nargs, false); }
+static PyObject *prepare_copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return prepare_pair(self, args, nargs, false);
+}
 
 #define TDL_FAST(function) (PyCFunction)(void (*)(void))(function), METH_FASTCALL
 
 PyMethodDef tdl__files_prepare_methods[] = {
-    {"read", TDL_FAST(prepare_read), PyDoc_STR("read($self, fd, size, offset=None, /)\n--\n\nRead into new bytes.")},
+    {"read", TDL_FAST(prepare_read),
+     PyDoc_STR("read($self, fd, size, offset=None, /)\n--\n\nRead into new bytes.")},
     {"readinto", TDL_FAST(prepare_readinto),
      PyDoc_STR("readinto($self, fd, buffer, offset=None, /)\n--\n\nRead into a buffer of the caller.")},
-    {"readv", TDL_FAST(prepare_readv), PyDoc_STR("readv($self, fd, buffers, offset=None, /)\n--\n\nRead into several buffers.")},
-    {"write", TDL_FAST(prepare_write), PyDoc_STR("write($self, fd, data, offset=None, /)\n--\n\nWrite a buffer.")},
-    {"writev", TDL_FAST(prepare_writev), PyDoc_STR("writev($self, fd, buffers, offset=None, /)\n--\n\nWrite several buffers.")},
-    {"fsync", prepare_fsync, METH_O, PyDoc_STR("fsync($self, fd, /)\n--\n\nBring data and metadata to the disk.")},
-    {"fdatasync", prepare_fdatasync, METH_O, PyDoc_STR("fdatasync($self, fd, /)\n--\n\nBring data to the disk.")},
-    {"open", TDL_FAST(prepare_open), PyDoc_STR("open($self, path, flags, mode=0o666, /)\n--\n\nOpen a file; gives a descriptor.")},
+    {"readv", TDL_FAST(prepare_readv),
+     PyDoc_STR("readv($self, fd, buffers, offset=None, /)\n--\n\nRead into several buffers.")},
+    {"write", TDL_FAST(prepare_write),
+     PyDoc_STR("write($self, fd, data, offset=None, /)\n--\n\nWrite a buffer.")},
+    {"writev", TDL_FAST(prepare_writev),
+     PyDoc_STR("writev($self, fd, buffers, offset=None, /)\n--\n\nWrite several buffers.")},
+    {"fsync", prepare_fsync, METH_O,
+     PyDoc_STR("fsync($self, fd, /)\n--\n\nBring data and metadata to the disk.")},
+    {"fdatasync", prepare_fdatasync, METH_O,
+     PyDoc_STR("fdatasync($self, fd, /)\n--\n\nBring data to the disk.")},
+    {"open", TDL_FAST(prepare_open),
+     PyDoc_STR("open($self, path, flags, mode=0o666, /)\n--\n\nOpen a file; gives a descriptor.")},
     {"close_fd", prepare_close, METH_O, PyDoc_STR("close_fd($self, fd, /)\n--\n\nClose a descriptor.")},
-    {"stat", TDL_FAST(prepare_stat), PyDoc_STR("stat($self, path_or_fd, flags=0, /)\n--\n\nGive an os.stat_result.")},
+    {"stat", TDL_FAST(prepare_stat),
+     PyDoc_STR("stat($self, path_or_fd, flags=0, /)\n--\n\nGive an os.stat_result.")},
     {"truncate", TDL_FAST(prepare_truncate), PyDoc_STR("truncate($self, fd, size, /)\n--\n\nSet the size.")},
-    {"fallocate", TDL_FAST(prepare_fallocate), PyDoc_STR("fallocate($self, fd, mode, offset, size, /)\n--\n\nReserve space.")},
-    {"rename", TDL_FAST(prepare_rename), PyDoc_STR("rename($self, source, target, flags=0, /)\n--\n\nMove a name.")},
+    {"fallocate", TDL_FAST(prepare_fallocate),
+     PyDoc_STR("fallocate($self, fd, mode, offset, size, /)\n--\n\nReserve space.")},
+    {"rename", TDL_FAST(prepare_rename),
+     PyDoc_STR("rename($self, source, target, flags=0, /)\n--\n\nMove a name.")},
     {"unlink", TDL_FAST(prepare_unlink), PyDoc_STR("unlink($self, path, flags=0, /)\n--\n\nRemove a name.")},
     {"mkdir", TDL_FAST(prepare_mkdir), PyDoc_STR("mkdir($self, path, mode=0o777, /)\n--\n\nMake a folder.")},
     {"splice", TDL_FAST(prepare_splice),
-     PyDoc_STR("splice($self, source, source_offset, target, target_offset, size, /)\n--\n\nMove bytes through a pipe.")},
+     PyDoc_STR("splice($self, source, source_offset, target, target_offset, size, /)\n--\n\nMove bytes "
+               "through a pipe.")},
     {"copy", TDL_FAST(prepare_copy),
-     PyDoc_STR("copy($self, source, source_offset, target, target_offset, size, /)\n--\n\nCopy between files.")},
-    {"read_file", TDL_FAST(prepare_read_file), PyDoc_STR("read_file($self, path, limit, /)\n--\n\nOpen, read up to limit, close.")},
+     PyDoc_STR(
+         "copy($self, source, source_offset, target, target_offset, size, /)\n--\n\nCopy between files.")},
+    {"read_file", TDL_FAST(prepare_read_file),
+     PyDoc_STR("read_file($self, path, limit, /)\n--\n\nOpen, read up to limit, close.")},
     {NULL, NULL, 0, NULL},
 };

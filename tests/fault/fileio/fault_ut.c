@@ -84,10 +84,16 @@ static void fail_each(enum tdl_failpoint kind, int index)
     scratch_remove();
 }
 
-START_TEST(each_system_call_fails_once) { fail_each(TDL_FAIL_SYSCALL, _i); }
+START_TEST(each_system_call_fails_once)
+{
+    fail_each(TDL_FAIL_SYSCALL, _i);
+}
 END_TEST
 
-START_TEST(each_allocation_fails_once) { fail_each(TDL_FAIL_ALLOC, _i); }
+START_TEST(each_allocation_fails_once)
+{
+    fail_each(TDL_FAIL_ALLOC, _i);
+}
 END_TEST
 
 int main(void)

@@ -45,15 +45,15 @@ static void close_variant(void)
 }
 
 /* Opens the variant of the loop index, runs the body, closes and removes. */
-#define CASE(name)                     \
-    static void body_##name(void);     \
-    START_TEST(name)                   \
-    {                                  \
-        open_variant(_i);              \
-        body_##name();                 \
-        close_variant();               \
-    }                                  \
-    END_TEST                           \
+#define CASE(name)                                                                                           \
+    static void body_##name(void);                                                                           \
+    START_TEST(name)                                                                                         \
+    {                                                                                                        \
+        open_variant(_i);                                                                                    \
+        body_##name();                                                                                       \
+        close_variant();                                                                                     \
+    }                                                                                                        \
+    END_TEST                                                                                                 \
     static void body_##name(void)
 
 CASE(what_was_written_is_read)
@@ -489,7 +489,8 @@ int main(int argc, char **argv)
     wanted.limit = 1;
     int rc = variant_open(&fio, &wanted);
     if (rc != 0) {
-        printf("skipped: %s%s is not to be had here: %s\n", argv[1], wanted.sqpoll ? " with sqpoll" : "", tdl_status_name(rc));
+        printf("skipped: %s%s is not to be had here: %s\n", argv[1], wanted.sqpoll ? " with sqpoll" : "",
+               tdl_status_name(rc));
         return 77;
     }
     struct tdl_queue none;

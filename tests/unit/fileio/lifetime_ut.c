@@ -13,7 +13,8 @@
 #include "scratch.h"
 #include "treadle/status.h"
 
-static const enum tdl_fio_engine engines[] = {TDL_FIO_LINUX_URING, TDL_FIO_LINUX_AIO, TDL_FIO_THREADS, TDL_FIO_SIMULATED};
+static const enum tdl_fio_engine engines[] = {TDL_FIO_LINUX_URING, TDL_FIO_LINUX_AIO, TDL_FIO_THREADS,
+                                              TDL_FIO_SIMULATED};
 
 /* ThreadSanitizer starts no thread in the child of a process that had some, and the allocator of gcc 12's AddressSanitizer
  * may be locked by a thread that the child does not have. */
@@ -31,7 +32,10 @@ static unsigned scaled(unsigned count)
 }
 
 /* False where this machine refuses the engine; the case then has nothing to show. */
-static bool open_engine(struct tdl_fio *f, struct variant v) { return variant_open(f, &v) == 0; }
+static bool open_engine(struct tdl_fio *f, struct variant v)
+{
+    return variant_open(f, &v) == 0;
+}
 
 /* What the child of a fork finds: its parent's operation comes back canceled, and a context of its own works. */
 static int child_finds_a_fresh_context(struct tdl_fio *f, struct tdl_fop *pending, int fd)
@@ -172,7 +176,8 @@ START_TEST(more_than_two_gibibytes_move_in_one_operation)
     int fd = scratch_file("f", 0);
     ck_assert_int_eq(ftruncate(fd, (off_t)length), 0);
     ck_assert_int_eq((int)pwrite(fd, "end", 3, (off_t)length - 3), 3);
-    char *in = mmap(NULL, length + 10, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *in =
+        mmap(NULL, length + 10, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     ck_assert_ptr_ne(in, MAP_FAILED);
     struct tdl_fop op;
     if (_i % 2 == 0) {
@@ -280,8 +285,14 @@ START_TEST(contradicting_options_are_refused)
 }
 END_TEST
 
-static void setup(void) { scratch_make(); }
-static void teardown(void) { scratch_remove(); }
+static void setup(void)
+{
+    scratch_make();
+}
+static void teardown(void)
+{
+    scratch_remove();
+}
 
 int main(void)
 {

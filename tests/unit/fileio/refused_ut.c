@@ -111,8 +111,9 @@ END_TEST
 /* Each line of the flags' table, as a kernel of that generation would take it. */
 START_TEST(older_kernels_get_fewer_flags)
 {
-    static const uint32_t masks[] = {UINT32_MAX, ~(1u << 16), ~(1u << 16 | 1u << 12), 1u << 3 | 1u << 4 | 1u << 7,
-                                     1u << 3 | 1u << 4, 1u << 31};
+    static const uint32_t masks[] = {
+        UINT32_MAX,        ~(1u << 16), ~(1u << 16 | 1u << 12), 1u << 3 | 1u << 4 | 1u << 7,
+        1u << 3 | 1u << 4, 1u << 31};
     struct tdl_fio f;
     struct tdl_fio_options options;
     memset(&options, 0, sizeof options);
@@ -129,8 +130,14 @@ START_TEST(older_kernels_get_fewer_flags)
 }
 END_TEST
 
-static void setup(void) { scratch_make(); }
-static void teardown(void) { scratch_remove(); }
+static void setup(void)
+{
+    scratch_make();
+}
+static void teardown(void)
+{
+    scratch_remove();
+}
 
 int main(void)
 {

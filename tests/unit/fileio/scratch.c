@@ -34,7 +34,10 @@ void scratch_remove(void)
     (void)nftw(scratch_path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-unsigned char pattern_at(size_t offset) { return (unsigned char)((offset * 7 + offset / 251) & 0xff); }
+unsigned char pattern_at(size_t offset)
+{
+    return (unsigned char)((offset * 7 + offset / 251) & 0xff);
+}
 
 int scratch_file(const char *name, size_t length)
 {

@@ -61,12 +61,12 @@ struct tdl_fio_simulation {
 struct tdl_fio_options {
     enum tdl_fio_engine engine;
     enum tdl_fio_mode mode;
-    uint32_t inflight_max; /* operations in the kernel's or the workers' hands at once; 0 is 128 */
-    uint32_t threads_max;  /* workers of an own pool; 0 is 4 */
-    uint32_t step_ns;      /* what inline results may cost in one turn; 0 is 100,000 */
-    bool sqpoll;           /* ask for a kernel thread that polls the ring */
-    bool any_thread;       /* several threads use the context, one at a time under the caller's lock */
-    bool no_inline;        /* tdl_fio_try never answers */
+    uint32_t inflight_max;    /* operations in the kernel's or the workers' hands at once; 0 is 128 */
+    uint32_t threads_max;     /* workers of an own pool; 0 is 4 */
+    uint32_t step_ns;         /* what inline results may cost in one turn; 0 is 100,000 */
+    bool sqpoll;              /* ask for a kernel thread that polls the ring */
+    bool any_thread;          /* several threads use the context, one at a time under the caller's lock */
+    bool no_inline;           /* tdl_fio_try never answers */
     uint32_t ring_flags_mask; /* setup flags that may be tried; 0 is all of them */
     uint64_t chunk_max;       /* most bytes of one submission; 0 is what the kernel takes */
     struct tdl_pool *pool;    /* workers of the caller, NULL to make some when first needed */
@@ -80,12 +80,13 @@ struct tdl_fio_caps {
     enum tdl_fio_engine refused_engine; /* the engine that was preferred and could not start, else AUTO */
     int refused_code;                   /* why, a negative code, else 0 */
     uint32_t inflight_max;
-    uint32_t ring_flags;  /* IORING_SETUP_* that the kernel took */
+    uint32_t ring_flags; /* IORING_SETUP_* that the kernel took */
     uint32_t sq_entries;
     uint32_t cq_entries;
-    uint32_t kernel_ops;  /* bit per enum tdl_fop_code that the kernel runs itself; the others run on workers */
+    uint32_t
+        kernel_ops; /* bit per enum tdl_fop_code that the kernel runs itself; the others run on workers */
     bool sqpoll;
-    bool single_syscall;  /* a flush costs one system call however many are staged */
+    bool single_syscall; /* a flush costs one system call however many are staged */
 };
 
 struct tdl_fio_stats {
@@ -93,11 +94,11 @@ struct tdl_fio_stats {
     uint64_t submit_calls; /* system calls made for that */
     uint64_t other_calls;  /* system calls made to fetch completions or to cancel */
     uint64_t completed;
-    uint64_t inlined;      /* answered by tdl_fio_try */
-    uint64_t missed;       /* tried and not in the page cache */
-    uint64_t polled;       /* submissions that a polling kernel thread took */
-    uint64_t canceled;     /* that never reached the kernel */
-    uint64_t handed_over;  /* to workers, because the kernel does not do them */
+    uint64_t inlined;     /* answered by tdl_fio_try */
+    uint64_t missed;      /* tried and not in the page cache */
+    uint64_t polled;      /* submissions that a polling kernel thread took */
+    uint64_t canceled;    /* that never reached the kernel */
+    uint64_t handed_over; /* to workers, because the kernel does not do them */
 };
 
 enum tdl_fio_state {
@@ -119,7 +120,7 @@ struct tdl_fio {
     uint32_t inflight_max;
     uint32_t step_spent_ns;
     uint32_t submit_spent_ns; /* what reads of the page cache cost this turn's submissions */
-    int plain_fd; /* seen without O_DIRECT in this turn, -1 for none */
+    int plain_fd;             /* seen without O_DIRECT in this turn, -1 for none */
     uint32_t fork_epoch;
     uint32_t resubmit; /* continuations staged by a completion */
     bool held;
@@ -175,7 +176,10 @@ static inline void tdl_fio_step(struct tdl_fio *f)
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
-static inline bool tdl_fio_step_is_spent(const struct tdl_fio *f) { return f->step_spent_ns >= f->options.step_ns; }
+static inline bool tdl_fio_step_is_spent(const struct tdl_fio *f)
+{
+    return f->step_spent_ns >= f->options.step_ns;
+}
 
 /* Take an operation for the next flush, or flush at once where the mode says so. Over the in-flight limit it waits its turn.
  * Thread:  owner
@@ -197,14 +201,20 @@ int tdl_fio_flush(struct tdl_fio *f);
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
-static inline void tdl_fio_hold(struct tdl_fio *f, bool held) { f->held = held; }
+static inline void tdl_fio_hold(struct tdl_fio *f, bool held)
+{
+    f->held = held;
+}
 
 /* True when flush has something to do.
  * Thread:  owner
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
-static inline bool tdl_fio_wants_flush(const struct tdl_fio *f) { return f->staged_count != 0; }
+static inline bool tdl_fio_wants_flush(const struct tdl_fio *f)
+{
+    return f->staged_count != 0;
+}
 
 /* Append the finished operations to `out`, in the order in which they finished; returns how many.
  * Waiting operations move up to the stage. Calls nobody, so it cannot be re-entered.

@@ -62,7 +62,8 @@ enum tdl_fop_code {
 #define TDL_FOP_POSITION UINT64_MAX
 
 struct tdl_fop {
-    struct tdl_link link; /* first, so that a list element is the operation; link.state is enum tdl_fop_state */
+    struct tdl_link
+        link; /* first, so that a list element is the operation; link.state is enum tdl_fop_state */
     struct tdl_node node; /* ring of waiting, staged or in-flight operations */
     int64_t result;       /* public: bytes, descriptor or 0, or a negative code; valid from DONE on */
     void *user;           /* public: never read by the library */
@@ -164,7 +165,8 @@ void tdl_fop_close(struct tdl_fop *op, int fd);
  * Owns:    path and `out` until the operation is returned
  * Errors:  none here; the result carries -errno
  * Cost:    O(1), no syscall */
-void tdl_fop_statx(struct tdl_fop *op, int directory_fd, const char *path, int flags, unsigned mask, struct statx *out);
+void tdl_fop_statx(struct tdl_fop *op, int directory_fd, const char *path, int flags, unsigned mask,
+                   struct statx *out);
 
 /* Prepare a fallocate of `length` bytes at `offset`.
  * Thread:  any; the operation must be IDLE
@@ -185,7 +187,8 @@ void tdl_fop_truncate(struct tdl_fop *op, int fd, uint64_t length);
  * Owns:    both paths until the operation is returned
  * Errors:  none here; the result carries -errno
  * Cost:    O(1), no syscall */
-void tdl_fop_rename(struct tdl_fop *op, int from_fd, const char *from, int to_fd, const char *to, unsigned flags);
+void tdl_fop_rename(struct tdl_fop *op, int from_fd, const char *from, int to_fd, const char *to,
+                    unsigned flags);
 
 /* Prepare an unlinkat; AT_REMOVEDIR in `flags` removes a directory.
  * Thread:  any; the operation must be IDLE
@@ -206,14 +209,16 @@ void tdl_fop_mkdir(struct tdl_fop *op, int directory_fd, const char *path, mode_
  * Owns:    both descriptors stay open until the operation is returned
  * Errors:  none here; the result carries -errno, else the bytes moved by one call
  * Cost:    O(1), no syscall */
-void tdl_fop_splice(struct tdl_fop *op, int in_fd, uint64_t in_offset, int out_fd, uint64_t out_offset, size_t length, unsigned flags);
+void tdl_fop_splice(struct tdl_fop *op, int in_fd, uint64_t in_offset, int out_fd, uint64_t out_offset,
+                    size_t length, unsigned flags);
 
 /* Prepare a copy of up to `length` bytes between two files, in the kernel where both can, else through a buffer.
  * Thread:  any; the operation must be IDLE
  * Owns:    both descriptors stay open until the operation is returned
  * Errors:  none here; the result carries -errno when nothing was copied, else the bytes, fewer at the end of the source
  * Cost:    O(1), no syscall; runs on a worker in every engine */
-void tdl_fop_copy(struct tdl_fop *op, int in_fd, uint64_t in_offset, int out_fd, uint64_t out_offset, uint64_t length);
+void tdl_fop_copy(struct tdl_fop *op, int in_fd, uint64_t in_offset, int out_fd, uint64_t out_offset,
+                  uint64_t length);
 
 /* Prepare open, read and close of a whole file as one operation; the result is the bytes read.
  * A result equal to `length` says that the file may be longer.
@@ -228,14 +233,20 @@ void tdl_fop_read_file(struct tdl_fop *op, int directory_fd, const char *path, v
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
-static inline struct tdl_fop *tdl_fop_of(struct tdl_link *link) { return (struct tdl_fop *)(void *)link; }
+static inline struct tdl_fop *tdl_fop_of(struct tdl_link *link)
+{
+    return (struct tdl_fop *)(void *)link;
+}
 
 /* Where the operation is.
  * Thread:  the context's owner
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
-static inline enum tdl_fop_state tdl_fop_state(const struct tdl_fop *op) { return (enum tdl_fop_state)op->link.state; }
+static inline enum tdl_fop_state tdl_fop_state(const struct tdl_fop *op)
+{
+    return (enum tdl_fop_state)op->link.state;
+}
 
 /* The name of an operation code, for messages and tables.
  * Thread:  any

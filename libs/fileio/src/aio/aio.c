@@ -25,9 +25,15 @@ struct aio {
 
 /* The calls themselves: libaio's archive carries versioned symbols that no shared object can hold, and its library would be
  * one more thing to have at run time. */
-static int code_of(long res) { return res < 0 ? -errno : (int)res; }
+static int code_of(long res)
+{
+    return res < 0 ? -errno : (int)res;
+}
 
-static int aio_setup(uint32_t count, io_context_t *context) { return code_of(syscall(SYS_io_setup, count, context)); }
+static int aio_setup(uint32_t count, io_context_t *context)
+{
+    return code_of(syscall(SYS_io_setup, count, context));
+}
 
 static int aio_submit(io_context_t context, uint32_t count, struct iocb **blocks)
 {
@@ -40,7 +46,10 @@ static int aio_reap(io_context_t context, struct io_event *events)
     return code_of(syscall(SYS_io_getevents, context, 0L, (long)BATCH, events, &none));
 }
 
-static struct aio *backend(const struct tdl_fio *f) { return (struct aio *)f->backend; }
+static struct aio *backend(const struct tdl_fio *f)
+{
+    return (struct aio *)f->backend;
+}
 
 static void close_fds(struct aio *a)
 {
@@ -92,8 +101,8 @@ static int start(struct tdl_fio *f)
     }
     f->backend = a;
     f->caps.single_syscall = true;
-    f->caps.kernel_ops = 1u << TDL_FOP_READ | 1u << TDL_FOP_WRITE | 1u << TDL_FOP_READV | 1u << TDL_FOP_WRITEV
-                         | 1u << TDL_FOP_FSYNC | 1u << TDL_FOP_FDATASYNC;
+    f->caps.kernel_ops = 1u << TDL_FOP_READ | 1u << TDL_FOP_WRITE | 1u << TDL_FOP_READV |
+                         1u << TDL_FOP_WRITEV | 1u << TDL_FOP_FSYNC | 1u << TDL_FOP_FDATASYNC;
     return 0;
 }
 
@@ -105,9 +114,15 @@ static void stop(struct tdl_fio *f)
 }
 
 /* The kernel's context belongs to the parent's memory map and does not exist in the child. */
-static void forget(struct tdl_fio *f) { free_aio(backend(f)); }
+static void forget(struct tdl_fio *f)
+{
+    free_aio(backend(f));
+}
 
-static int descriptor(struct tdl_fio *f) { return backend(f)->epoll_fd; }
+static int descriptor(struct tdl_fio *f)
+{
+    return backend(f)->epoll_fd;
+}
 
 /* 1 for the kernel, 0 for the workers, or the error of a bad descriptor. */
 static int fit_for_kernel(const struct tdl_fio *f, const struct tdl_fop *op)
@@ -225,7 +240,8 @@ static void submit(struct tdl_fio *f)
     while ((count = collect(f, batch)) > 0) {
         uint32_t sent = 0;
         while (sent < count) {
-            int rc = TDL_FAIL(TDL_FAIL_SYSCALL) ? -ENOMEM : aio_submit(a->context, count - sent, batch + sent);
+            int rc =
+                TDL_FAIL(TDL_FAIL_SYSCALL) ? -ENOMEM : aio_submit(a->context, count - sent, batch + sent);
             f->stats.submit_calls++;
             if (rc > 0)
                 sent += (uint32_t)rc;

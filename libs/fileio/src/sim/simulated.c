@@ -10,7 +10,10 @@ struct simulated {
     bool raised;
 };
 
-static struct simulated *backend(const struct tdl_fio *f) { return (struct simulated *)f->backend; }
+static struct simulated *backend(const struct tdl_fio *f)
+{
+    return (struct simulated *)f->backend;
+}
 
 /* xorshift64*: small, and the same on every machine. */
 static uint32_t draw(struct simulated *s, uint32_t below)
@@ -44,7 +47,10 @@ static void stop(struct tdl_fio *f)
     f->backend = NULL;
 }
 
-static int descriptor(struct tdl_fio *f) { return backend(f)->fd; }
+static int descriptor(struct tdl_fio *f)
+{
+    return backend(f)->fd;
+}
 
 static void show(struct tdl_fio *f)
 {
@@ -64,7 +70,8 @@ static void submit(struct tdl_fio *f)
     f->stats.submit_calls += f->staged_count > 0;
     while ((op = tdl__fio_first(f)) != NULL) {
         tdl__fio_sent(f, op, TDL__ROUTE_ENGINE);
-        op->slot = f->options.simulation.delay_max > 0 ? (uint16_t)draw(s, f->options.simulation.delay_max + 1) : 0;
+        op->slot =
+            f->options.simulation.delay_max > 0 ? (uint16_t)draw(s, f->options.simulation.delay_max + 1) : 0;
     }
     show(f);
 }
@@ -77,9 +84,11 @@ static int64_t shortened(struct tdl_fio *f, struct tdl_fop *op)
     size_t part = 1 + draw(backend(f), (uint32_t)(span.length < 65536 ? span.length - 1 : 65536));
     ssize_t res;
     if (tdl__fop_is_write(op))
-        res = span.offset == TDL_FOP_POSITION ? write(op->fd, span.buffer, part) : pwrite(op->fd, span.buffer, part, (off_t)span.offset);
+        res = span.offset == TDL_FOP_POSITION ? write(op->fd, span.buffer, part)
+                                              : pwrite(op->fd, span.buffer, part, (off_t)span.offset);
     else
-        res = span.offset == TDL_FOP_POSITION ? read(op->fd, span.buffer, part) : pread(op->fd, span.buffer, part, (off_t)span.offset);
+        res = span.offset == TDL_FOP_POSITION ? read(op->fd, span.buffer, part)
+                                              : pread(op->fd, span.buffer, part, (off_t)span.offset);
     return res < 0 ? -(int64_t)errno : res;
 }
 

@@ -9,9 +9,15 @@ static int start(struct tdl_fio *f)
     return rc;
 }
 
-static void stop(struct tdl_fio *f) { (void)f; }
+static void stop(struct tdl_fio *f)
+{
+    (void)f;
+}
 
-static int descriptor(struct tdl_fio *f) { return tdl__workers_fd(f); }
+static int descriptor(struct tdl_fio *f)
+{
+    return tdl__workers_fd(f);
+}
 
 static void submit(struct tdl_fio *f)
 {

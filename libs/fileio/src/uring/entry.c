@@ -66,7 +66,8 @@ static void prepare_single(struct io_uring_sqe *sqe, const struct tdl_fop *op)
         break;
     case TDL_FOP_SPLICE:
         io_uring_prep_splice(sqe, op->fd, (int64_t)op->offset, op->fd2, (int64_t)op->offset2,
-                             (unsigned)(op->length < TDL__CHUNK_MAX ? op->length : TDL__CHUNK_MAX), op->flags);
+                             (unsigned)(op->length < TDL__CHUNK_MAX ? op->length : TDL__CHUNK_MAX),
+                             op->flags);
         break;
     default:
         io_uring_prep_nop(sqe);
@@ -115,14 +116,22 @@ void tdl__uring_prepare(const struct tdl_fio *f, struct tdl__ring *r, struct tdl
 }
 
 static const uint8_t kernel_op[TDL_FOP_CODES] = {
-    [TDL_FOP_NOP] = IORING_OP_NOP,         [TDL_FOP_READ] = IORING_OP_READ,
-    [TDL_FOP_WRITE] = IORING_OP_WRITE,     [TDL_FOP_READV] = IORING_OP_READV,
-    [TDL_FOP_WRITEV] = IORING_OP_WRITEV,   [TDL_FOP_FSYNC] = IORING_OP_FSYNC,
-    [TDL_FOP_FDATASYNC] = IORING_OP_FSYNC, [TDL_FOP_OPEN] = IORING_OP_OPENAT,
-    [TDL_FOP_CLOSE] = IORING_OP_CLOSE,     [TDL_FOP_STATX] = IORING_OP_STATX,
-    [TDL_FOP_FALLOCATE] = IORING_OP_FALLOCATE, [TDL_FOP_TRUNCATE] = OP_FTRUNCATE,
-    [TDL_FOP_RENAME] = IORING_OP_RENAMEAT, [TDL_FOP_UNLINK] = IORING_OP_UNLINKAT,
-    [TDL_FOP_MKDIR] = IORING_OP_MKDIRAT,   [TDL_FOP_SPLICE] = IORING_OP_SPLICE,
+    [TDL_FOP_NOP] = IORING_OP_NOP,
+    [TDL_FOP_READ] = IORING_OP_READ,
+    [TDL_FOP_WRITE] = IORING_OP_WRITE,
+    [TDL_FOP_READV] = IORING_OP_READV,
+    [TDL_FOP_WRITEV] = IORING_OP_WRITEV,
+    [TDL_FOP_FSYNC] = IORING_OP_FSYNC,
+    [TDL_FOP_FDATASYNC] = IORING_OP_FSYNC,
+    [TDL_FOP_OPEN] = IORING_OP_OPENAT,
+    [TDL_FOP_CLOSE] = IORING_OP_CLOSE,
+    [TDL_FOP_STATX] = IORING_OP_STATX,
+    [TDL_FOP_FALLOCATE] = IORING_OP_FALLOCATE,
+    [TDL_FOP_TRUNCATE] = OP_FTRUNCATE,
+    [TDL_FOP_RENAME] = IORING_OP_RENAMEAT,
+    [TDL_FOP_UNLINK] = IORING_OP_UNLINKAT,
+    [TDL_FOP_MKDIR] = IORING_OP_MKDIRAT,
+    [TDL_FOP_SPLICE] = IORING_OP_SPLICE,
 };
 
 uint32_t tdl__uring_kernel_ops(const struct tdl__ring *r)
@@ -134,7 +143,8 @@ uint32_t tdl__uring_kernel_ops(const struct tdl__ring *r)
     } reply;
     memset(&reply, 0, sizeof reply);
     if (io_uring_register((unsigned)r->fd, IORING_REGISTER_PROBE, &reply, OPS) < 0)
-        return 1u << TDL_FOP_READV | 1u << TDL_FOP_WRITEV | 1u << TDL_FOP_FSYNC | 1u << TDL_FOP_FDATASYNC | 1u << TDL_FOP_NOP;
+        return 1u << TDL_FOP_READV | 1u << TDL_FOP_WRITEV | 1u << TDL_FOP_FSYNC | 1u << TDL_FOP_FDATASYNC |
+               1u << TDL_FOP_NOP;
     uint32_t ops = 0;
     for (unsigned code = 0; code < TDL_FOP_COPY; code++) {
         unsigned op = kernel_op[code];

@@ -17,7 +17,8 @@
 
 /* From the newest set down to none; each line is one kernel generation. */
 static const uint32_t flag_sets[] = {
-    IORING_SETUP_SINGLE_ISSUER | COOP | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE | SETUP_NO_SQARRAY,
+    IORING_SETUP_SINGLE_ISSUER | COOP | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE |
+        SETUP_NO_SQARRAY,
     IORING_SETUP_SINGLE_ISSUER | COOP | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE,
     COOP | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE,
     IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE,
@@ -161,15 +162,18 @@ bool tdl__ring_sleeps(const struct tdl__ring *r)
     return (tdl_load_relaxed_shared_u32(r->sq_flags) & IORING_SQ_NEED_WAKEUP) != 0;
 }
 
-__attribute__((noinline)) int tdl__ring_enter(struct tdl__ring *r, uint32_t submit, uint32_t wait, uint32_t flags, uint64_t timeout_ns)
+__attribute__((noinline)) int tdl__ring_enter(struct tdl__ring *r, uint32_t submit, uint32_t wait,
+                                              uint32_t flags, uint64_t timeout_ns)
 {
     if (TDL_FAIL(TDL_FAIL_SYSCALL))
         return -ENOMEM;
     if (timeout_ns == UINT64_MAX || !(r->features & IORING_FEAT_EXT_ARG))
         return io_uring_enter2((unsigned)r->fd, submit, wait, flags, NULL, 0);
-    struct __kernel_timespec limit = {.tv_sec = (int64_t)(timeout_ns / 1000000000u), .tv_nsec = (long long)(timeout_ns % 1000000000u)};
+    struct __kernel_timespec limit = {.tv_sec = (int64_t)(timeout_ns / 1000000000u),
+                                      .tv_nsec = (long long)(timeout_ns % 1000000000u)};
     struct io_uring_getevents_arg arg = {.ts = (uint64_t)(uintptr_t)&limit};
-    return io_uring_enter2((unsigned)r->fd, submit, wait, flags | IORING_ENTER_EXT_ARG, (sigset_t *)(void *)&arg, sizeof arg);
+    return io_uring_enter2((unsigned)r->fd, submit, wait, flags | IORING_ENTER_EXT_ARG,
+                           (sigset_t *)(void *)&arg, sizeof arg);
 }
 
 uint32_t tdl__ring_ready(const struct tdl__ring *r)
@@ -196,7 +200,8 @@ static int prove(struct tdl__ring *r)
     bool polled = (r->setup_flags & IORING_SETUP_SQPOLL) != 0;
     int rc;
     do
-        rc = tdl__ring_enter(r, count, 1, IORING_ENTER_GETEVENTS | (polled ? IORING_ENTER_SQ_WAKEUP : 0u), UINT64_MAX);
+        rc = tdl__ring_enter(r, count, 1, IORING_ENTER_GETEVENTS | (polled ? IORING_ENTER_SQ_WAKEUP : 0u),
+                             UINT64_MAX);
     while (rc == -EINTR);
     if (rc < 0)
         return rc;

@@ -16,9 +16,15 @@
 #define SUBMIT_ROOM_MIN 8u
 #define SUBMIT_ROOM_MAX 256u
 
-static struct tdl__uring *backend(const struct tdl_fio *f) { return (struct tdl__uring *)f->backend; }
+static struct tdl__uring *backend(const struct tdl_fio *f)
+{
+    return (struct tdl__uring *)f->backend;
+}
 
-static bool has_poller(const struct tdl__uring *u) { return u->poller.fd >= 0; }
+static bool has_poller(const struct tdl__uring *u)
+{
+    return u->poller.fd >= 0;
+}
 
 static uint32_t power_of_two(uint32_t n)
 {
@@ -43,15 +49,16 @@ static void open_poller(struct tdl_fio *f, struct tdl__uring *u, struct tdl__rin
 {
     wish.sqpoll = true;
     /* The thread publishes its head late, so entries that completed may still look used: twice the limit never fills up. */
-    wish.sq_entries = power_of_two(2 * f->inflight_max < SUBMIT_ROOM_MIN ? SUBMIT_ROOM_MIN : 2 * f->inflight_max);
+    wish.sq_entries =
+        power_of_two(2 * f->inflight_max < SUBMIT_ROOM_MIN ? SUBMIT_ROOM_MIN : 2 * f->inflight_max);
     if (tdl__ring_open_proven(&u->poller, &wish) != 0) {
         u->poller.fd = -1;
         return;
     }
     struct epoll_event watch = {.events = EPOLLIN, .data = {.fd = 0}};
     u->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (u->epoll_fd < 0 || epoll_ctl(u->epoll_fd, EPOLL_CTL_ADD, u->main.fd, &watch) != 0
-        || epoll_ctl(u->epoll_fd, EPOLL_CTL_ADD, u->poller.fd, &watch) != 0) {
+    if (u->epoll_fd < 0 || epoll_ctl(u->epoll_fd, EPOLL_CTL_ADD, u->main.fd, &watch) != 0 ||
+        epoll_ctl(u->epoll_fd, EPOLL_CTL_ADD, u->poller.fd, &watch) != 0) {
         tdl__ring_close(&u->poller);
         if (u->epoll_fd >= 0)
             (void)close(u->epoll_fd);
@@ -65,7 +72,8 @@ static void fill_caps(struct tdl_fio *f, const struct tdl__uring *u)
     f->caps.sq_entries = u->main.sq_entries;
     f->caps.cq_entries = u->main.cq_entries;
     f->caps.kernel_ops = tdl__uring_kernel_ops(&u->main);
-    if (u->free_slots != 0 && (f->caps.kernel_ops & 1u << TDL_FOP_OPEN) != 0 && (u->main.features & IORING_FEAT_LINKED_FILE) != 0)
+    if (u->free_slots != 0 && (f->caps.kernel_ops & 1u << TDL_FOP_OPEN) != 0 &&
+        (u->main.features & IORING_FEAT_LINKED_FILE) != 0)
         f->caps.kernel_ops |= 1u << TDL_FOP_READ_FILE;
     f->caps.sqpoll = has_poller(u);
     f->caps.single_syscall = true;
@@ -195,7 +203,8 @@ static void refuse(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r,
 }
 
 /* Publishes and enters until the kernel took every entry. It says EAGAIN and EBUSY when completions must be read first. */
-static void kick(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, uint32_t wait, uint64_t timeout_ns, int *waited)
+static void kick(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, uint32_t wait,
+                 uint64_t timeout_ns, int *waited)
 {
     unsigned tries = 0;
     uint32_t left = tdl__ring_publish(r);
@@ -270,9 +279,11 @@ static void submit(struct tdl_fio *f)
     }
 }
 
-static void chain_part(struct tdl_fio *f, struct tdl__uring *u, struct tdl_fop *op, enum tdl__part part, int32_t res)
+static void chain_part(struct tdl_fio *f, struct tdl__uring *u, struct tdl_fop *op, enum tdl__part part,
+                       int32_t res)
 {
-    if (part != TDL__PART_CLOSE && res < 0 && op->result >= 0 && (part != TDL__PART_PROBE || op->result < (int64_t)op->length))
+    if (part != TDL__PART_CLOSE && res < 0 && op->result >= 0 &&
+        (part != TDL__PART_PROBE || op->result < (int64_t)op->length))
         op->result = res;
     if (part == TDL__PART_READ && res >= 0)
         op->result = res;
@@ -359,7 +370,8 @@ static int uring_wait(struct tdl_fio *f, uint64_t timeout_ns)
     return 0;
 }
 
-static void ask_to_cancel(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, uint64_t data, uint32_t flags)
+static void ask_to_cancel(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, uint64_t data,
+                          uint32_t flags)
 {
     if (tdl__ring_space(r) == 0)
         return;
