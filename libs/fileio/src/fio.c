@@ -56,7 +56,7 @@ int tdl_fio_open(struct tdl_fio *f, const struct tdl_fio_options *options)
     tdl_node_init(&f->inflight);
     tdl_queue_init(&f->finished);
     f->inflight_max = o->inflight_max;
-    f->plain_fd = -1;
+    f->looked_fd = -1;
     f->fork_epoch = tdl__fork_epoch();
     f->state = TDL_FIO_NEW;
     return 0;

@@ -10,6 +10,10 @@
 /* More than this is left to the engine, since one copy would be longer than a turn's allowance. */
 #define INLINE_BYTES_MAX (512u << 10)
 
+/* Misses in a row that are not yet a habit, and those at which the tries are rarest. */
+#define MISSES_FREE 3u
+#define MISSES_MAX (MISSES_FREE + 4u)
+
 /* Counted, not measured: a clock per answer would cost a tenth of it. */
 static void spend(struct tdl_fio *f, uint64_t calls, uint64_t bytes)
 {
@@ -20,14 +24,32 @@ static void spend(struct tdl_fio *f, uint64_t calls, uint64_t bytes)
  * serves a turn: should its number be given to another file meanwhile, a read that waits is all that can come of it. */
 static bool may_be_direct(struct tdl_fio *f, const struct tdl_fop *op, uint64_t length)
 {
-    if (op->fd == f->plain_fd || ((uintptr_t)op->at.buffer & 3) != 0 || (length & 511) != 0 ||
-        (op->offset & 511) != 0)
+    if (((uintptr_t)op->at.buffer & 3) != 0 || (length & 511) != 0 || (op->offset & 511) != 0)
         return false;
-    int flags = fcntl(op->fd, F_GETFL);
-    if (flags < 0 || (flags & O_DIRECT) != 0)
-        return true;
-    f->plain_fd = op->fd;
-    return false;
+    if (op->fd != f->looked_fd) {
+        int flags = fcntl(op->fd, F_GETFL);
+        f->looked_fd = op->fd;
+        f->looked_direct = flags < 0 || (flags & O_DIRECT) != 0;
+    }
+    return f->looked_direct;
+}
+
+/* A miss costs its call and begins the read of one page alone, which the kernel would do better for the whole batch. So after
+ * some misses in a row only one read in 2, 4, 8 and at last 16 is tried. */
+static void count_miss(struct tdl_fio *f)
+{
+    f->stats.missed++;
+    f->hot = false;
+    if (f->misses < MISSES_MAX)
+        f->misses++;
+    f->untried = f->misses > MISSES_FREE ? (uint8_t)((1u << (f->misses - MISSES_FREE)) - 1u) : 0;
+}
+
+static void count_hit(struct tdl_fio *f)
+{
+    f->stats.inlined++;
+    f->hot = true;
+    f->misses = 0;
 }
 
 static int try_read(struct tdl_fio *f, struct tdl_fop *op)
@@ -35,22 +57,24 @@ static int try_read(struct tdl_fio *f, struct tdl_fop *op)
     uint64_t length = op->length;
     if (length == 0 || length > INLINE_BYTES_MAX || op->offset > INT64_MAX || may_be_direct(f, op, length))
         return 0;
+    if (f->untried > 0) {
+        f->untried--;
+        return 0;
+    }
     for (unsigned calls = 1;; calls++) {
         struct iovec one = {.iov_base = (char *)op->at.buffer + op->done,
                             .iov_len = (size_t)(length - op->done)};
         ssize_t got = preadv2(op->fd, &one, 1, (off_t)(op->offset + op->done), RWF_NOWAIT);
         if (got < 0) {
             spend(f, calls, op->done);
-            f->stats.missed++;
-            f->hot = false;
+            count_miss(f);
             return 0; /* what was copied stays: the staged operation goes on behind it */
         }
         op->done += (uint64_t)got;
         if (got == 0 || op->done == length) {
             op->result = (int64_t)op->done;
             spend(f, calls, op->done);
-            f->stats.inlined++;
-            f->hot = true;
+            count_hit(f);
             return 1;
         }
     }

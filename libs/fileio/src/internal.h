@@ -95,6 +95,9 @@ static inline uint32_t tdl__hit_ns(uint64_t calls, uint64_t bytes)
 
 int64_t tdl__fio_clock_ns(void);
 
+/* What this thread has run so far; a system call, unlike the clock above. */
+int64_t tdl__fio_thread_ns(void);
+
 /* poll() on one descriptor, its own function so that a stack trace says what is waited for. */
 int tdl__fio_wait_readable(int fd, uint64_t timeout_ns);
 

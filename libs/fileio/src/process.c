@@ -29,11 +29,21 @@ uint32_t tdl__fork_epoch(void)
     return tdl_load_relaxed_u32(&fork_count);
 }
 
-int64_t tdl__fio_clock_ns(void)
+static int64_t read_clock(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t tdl__fio_clock_ns(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+int64_t tdl__fio_thread_ns(void)
+{
+    return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
 __attribute__((noinline)) int tdl__fio_wait_readable(int fd, uint64_t timeout_ns)

@@ -418,15 +418,15 @@ static int mode_of(const char *name)
 
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static const char *const names[] = {"engine",     "max_requests", "mode",  "sqpoll", "threads",
-                                        "any_thread", "inline",       "error", NULL};
+    static const char *const names[] = {"engine",     "max_requests", "mode",  "sqpoll",           "threads",
+                                        "any_thread", "inline",       "error", "sqpoll_when_busy", NULL};
     PyObject *make_error = Py_None;
     const char *engine = "auto", *mode = "adaptive";
     unsigned max_requests = 128, threads = 4;
-    int sqpoll = 0, any_thread = 0, inlined = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|sIspIppO:FileContext", TDL_KEYWORDS(names), &engine,
+    int sqpoll = 0, any_thread = 0, inlined = 1, when_busy = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|sIspIppOp:FileContext", TDL_KEYWORDS(names), &engine,
                                      &max_requests, &mode, &sqpoll, &threads, &any_thread, &inlined,
-                                     &make_error)) {
+                                     &make_error, &when_busy)) {
         return NULL;
     }
     int engine_id = tdl_fio_engine_by_name(engine), mode_id = mode_of(mode);
@@ -439,6 +439,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         .inflight_max = max_requests,
         .threads_max = threads,
         .sqpoll = sqpoll != 0,
+        .sqpoll_when_busy = when_busy != 0,
         .any_thread = any_thread != 0,
         .no_inline = inlined == 0,
     };
@@ -553,10 +554,10 @@ static PyMemberDef context_members[] = {
 };
 
 static PyType_Slot context_slots[] = {
-    {Py_tp_doc,
-     TDL_DOC("FileContext(engine='auto', max_requests=128, "
-             "mode='adaptive', sqpoll=False, threads=4, any_thread=False, inline=True, error=None)\n--\n\n"
-             "Operations on files, awaited on the loop of the first one that waits.")},
+    {Py_tp_doc, TDL_DOC("FileContext(engine='auto', max_requests=128, "
+                        "mode='adaptive', sqpoll=False, threads=4, any_thread=False, inline=True, "
+                        "error=None, sqpoll_when_busy=False)\n--\n\n"
+                        "Operations on files, awaited on the loop of the first one that waits.")},
     {Py_tp_new, context_new},
     {Py_tp_traverse, context_traverse},
     {Py_tp_clear, context_clear},

@@ -105,6 +105,7 @@ class FileContext:
         any_thread: bool = False,
         inline: bool = True,
         error: Callable[[int], BaseException] | None = None,
+        sqpoll_when_busy: bool = False,
     ) -> None: ...
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None: ...

@@ -143,6 +143,34 @@ START_TEST(a_polling_thread_never_meets_a_full_queue)
 }
 END_TEST
 
+/* A first batch meets an owner of whom nothing is known yet, so it goes the plain way. */
+START_TEST(a_polling_thread_may_be_kept_for_busy_owners)
+{
+    struct tdl_fio f;
+    struct variant v = {TDL_FIO_LINUX_URING, TDL_FIO_DEFERRED, 16, true};
+    struct tdl_fio_options options = variant_options(&v);
+    options.sqpoll_when_busy = true;
+    ck_assert_int_eq(tdl_fio_open(&f, &options), 0);
+    if (tdl_fio_start(&f) != 0 || !tdl_fio_caps(&f)->sqpoll)
+        return;
+    int fd = scratch_file("f", 1000);
+    unsigned char in[16][8];
+    struct tdl_fop ops[16];
+    struct tdl_queue out;
+    tdl_queue_init(&out);
+    for (unsigned i = 0; i < 16; i++) {
+        tdl_fop_read(&ops[i], fd, in[i], 8, i * 8);
+        ck_assert_int_eq(tdl_fio_stage(&f, &ops[i]), 0);
+    }
+    ck_assert_int_eq(tdl_fio_drain(&f, &out), 0);
+    for (unsigned i = 0; i < 16; i++)
+        ck_assert_uint_eq(in[i][3], pattern_at(i * 8 + 3));
+    ck_assert_uint_eq(f.stats.polled, 0);
+    close_empty(&f);
+    close(fd);
+}
+END_TEST
+
 START_TEST(small_chunks_add_up)
 {
     struct tdl_fio f;
@@ -304,6 +332,7 @@ int main(void)
     tcase_add_test(t, closing_twice_does_nothing);
     tcase_add_test(t, closing_does_not_wait_for_a_pipe);
     tcase_add_loop_test(t, a_polling_thread_never_meets_a_full_queue, 0, 3);
+    tcase_add_test(t, a_polling_thread_may_be_kept_for_busy_owners);
     tcase_add_loop_test(t, small_chunks_add_up, 0, 4);
     tcase_add_loop_test(t, more_than_two_gibibytes_move_in_one_operation, 0, 2);
     tcase_add_test(t, hits_are_answered_until_the_turn_is_spent);

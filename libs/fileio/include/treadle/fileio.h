@@ -61,12 +61,13 @@ struct tdl_fio_simulation {
 struct tdl_fio_options {
     enum tdl_fio_engine engine;
     enum tdl_fio_mode mode;
-    uint32_t inflight_max;    /* operations in the kernel's or the workers' hands at once; 0 is 128 */
-    uint32_t threads_max;     /* workers of an own pool; 0 is 4 */
-    uint32_t step_ns;         /* what inline results may cost in one turn; 0 is 100,000 */
-    bool sqpoll;              /* ask for a kernel thread that polls the ring */
-    bool any_thread;          /* several threads use the context, one at a time under the caller's lock */
-    bool no_inline;           /* tdl_fio_try never answers */
+    uint32_t inflight_max; /* operations in the kernel's or the workers' hands at once; 0 is 128 */
+    uint32_t threads_max;  /* workers of an own pool; 0 is 4 */
+    uint32_t step_ns;      /* what inline results may cost in one turn; 0 is 100,000 */
+    bool sqpoll;           /* ask for a kernel thread that polls the ring */
+    bool sqpoll_when_busy; /* give that thread work only while the owner's thread has hardly any time left */
+    bool any_thread;       /* several threads use the context, one at a time under the caller's lock */
+    bool no_inline;        /* tdl_fio_try never answers */
     uint32_t ring_flags_mask; /* setup flags that may be tried; 0 is all of them */
     uint64_t chunk_max;       /* most bytes of one submission; 0 is what the kernel takes */
     struct tdl_pool *pool;    /* workers of the caller, NULL to make some when first needed */
@@ -120,11 +121,14 @@ struct tdl_fio {
     uint32_t inflight_max;
     uint32_t step_spent_ns;
     uint32_t submit_spent_ns; /* what reads of the page cache cost this turn's submissions */
-    int plain_fd;             /* seen without O_DIRECT in this turn, -1 for none */
+    int looked_fd;            /* whose O_DIRECT flag was looked at in this turn, -1 for none */
     uint32_t fork_epoch;
     uint32_t resubmit; /* continuations staged by a completion */
     bool held;
     bool hot; /* the last read that was tried inline hit the page cache */
+    bool looked_direct;
+    uint8_t misses;  /* reads tried inline in a row that missed */
+    uint8_t untried; /* reads that are not tried before the next one is */
     enum tdl_fio_state state;
     struct tdl_fio_options options;
     struct tdl_fio_caps caps;
@@ -168,7 +172,7 @@ static inline void tdl_fio_step(struct tdl_fio *f)
 {
     f->step_spent_ns = 0;
     f->submit_spent_ns = 0;
-    f->plain_fd = -1;
+    f->looked_fd = -1;
 }
 
 /* True when this turn's inline answers are used up.

@@ -13,6 +13,10 @@
 #define POLLER_STREAK 16u
 #define POLLER_QUICK_NS 1000000
 
+/* How often the owner's share of a processor is measured, and from which share on it counts as busy. */
+#define BUSY_WINDOW_NS 1000000
+#define BUSY_PERCENT 80
+
 #define SUBMIT_ROOM_MIN 8u
 #define SUBMIT_ROOM_MAX 256u
 
@@ -245,6 +249,19 @@ static void kick_poller(struct tdl_fio *f, struct tdl__ring *r, bool full)
     }
 }
 
+/* Submitting for an owner who waits for the disk anyway only costs a second processor. */
+static bool owner_is_busy(struct tdl__uring *u, int64_t now)
+{
+    int64_t passed = now - u->window_ns;
+    if (passed < BUSY_WINDOW_NS)
+        return u->owner_busy;
+    int64_t thread = tdl__fio_thread_ns();
+    u->owner_busy = u->window_ns != 0 && (thread - u->window_thread_ns) * 100 > passed * BUSY_PERCENT;
+    u->window_ns = now;
+    u->window_thread_ns = thread;
+    return u->owner_busy;
+}
+
 /* The polling thread is used while it is awake, and woken when the load promises to keep it busy. */
 static struct tdl__ring *choose(struct tdl_fio *f, struct tdl__uring *u)
 {
@@ -253,6 +270,8 @@ static struct tdl__ring *choose(struct tdl_fio *f, struct tdl__uring *u)
     int64_t now = tdl__fio_clock_ns();
     u->streak = now - u->last_flush_ns < POLLER_QUICK_NS ? u->streak + 1 : 0;
     u->last_flush_ns = now;
+    if (f->options.sqpoll_when_busy && !owner_is_busy(u, now))
+        return &u->main;
     /* What the page cache holds is answered in the enter itself, and all but reads go on to kernel workers anyway: the thread
      * would only spin while they work. */
     const struct tdl_fop *first = tdl__fio_first(f);

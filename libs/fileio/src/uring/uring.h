@@ -29,7 +29,11 @@ struct tdl__uring {
     uint64_t free_slots;     /* bit per registered file of main */
     int64_t last_flush_ns;
     uint32_t streak; /* flushes in quick succession */
-    int epoll_fd;    /* joins the two rings' descriptors; -1 with one ring */
+    int64_t
+        window_ns; /* when the owner's share of a processor was last measured, and its running time then */
+    int64_t window_thread_ns;
+    bool owner_busy;
+    int epoll_fd; /* joins the two rings' descriptors; -1 with one ring */
     bool workers_watched;
 };
 

@@ -12,7 +12,10 @@ from .asyncio_base import FilesContext, FilesInfo
 
 
 class AsyncioContext(FilesContext):
-    """Operations on a uring; sqpoll is SQPOLL_ALLOWED unless given, and falls back to a plain ring."""
+    """Operations on a uring; sqpoll is SQPOLL_ALLOWED unless given, and falls back to a plain ring.
+
+    Not given, the kernel's polling thread is left asleep as long as the loop has time to submit by itself.
+    """
 
     CONTEXT_CLASS = linux_uring.Context
     OPERATION_CLASS = linux_uring.Operation
@@ -20,4 +23,4 @@ class AsyncioContext(FilesContext):
     def _create_context(self, max_requests: int, sqpoll: bool | None = None) -> Any:  # type: ignore[override]
         wanted = linux_uring.SQPOLL_ALLOWED if sqpoll is None else sqpoll
         return FilesInfo(FileContext(engine="linux_uring", max_requests=max_requests, mode=self._mode(), sqpoll=wanted,
-                                     error=system_error))
+                                     sqpoll_when_busy=sqpoll is None, error=system_error))
