@@ -82,6 +82,14 @@ treadle.uninstall()
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_mypy_accepts_the_package_itself(tmp_path, package):
+    if importlib.util.find_spec("mypy") is None:
+        pytest.skip("mypy is not installed")
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), str(package)],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_compiled_module_exports_its_init_only(package):
     found = list(package.glob("_treadle*.so"))
     if not found:

@@ -62,7 +62,7 @@ class _Key:
         self.events = events_mask
 
 
-class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):
+class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[misc]
     """An asyncio event loop in C on libuv.
 
     io_uring: False polls the kernel on every turn; None takes TREADLE_IO_URING from the environment, and without it
@@ -71,10 +71,10 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):
 
     def __init__(self, *, io_uring: bool | None = None) -> None:
         base_events.BaseEventLoop.__init__(self)
-        self._transports = weakref.WeakValueDictionary()
+        self._transports: Any = weakref.WeakValueDictionary()
         self._signal_handlers: dict[int, Any] = {}
         self._unix_server_sockets: dict[Any, Any] = {}
-        self._selector = _Watched(self)
+        self._selector: _Watched | None = _Watched(self)
         self._children = {}
         self._foreign_wakeup_fd = -1
         if io_uring is None:
@@ -97,7 +97,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):
         old_agen_hooks = sys.get_asyncgen_hooks()
         signals = False
         try:
-            self._thread_id = threading.get_ident()
+            self._thread_id: int | None = threading.get_ident()
             sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
             events._set_running_loop(self)
             signals = self._enter_signals()
@@ -140,7 +140,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):
             handle._run()
             dt = self.time() - t0
             if dt >= self.slow_callback_duration:
-                base_events.logger.warning("Executing %s took %.3f seconds", base_events._format_handle(handle), dt)
+                text = base_events._format_handle(handle)  # type: ignore[attr-defined]
+                base_events.logger.warning("Executing %s took %.3f seconds", text, dt)  # type: ignore[attr-defined]
         finally:
             self._current_handle = None
             # A traceback may keep this frame; it must not keep the handle.
@@ -476,12 +477,12 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):
 
     async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int | None) -> int:
         if not isinstance(transp, _treadle.TCPTransport):
-            return await super()._sendfile_native(transp, file, offset, count)
+            return int(await super()._sendfile_native(transp, file, offset, count))
         resume_reading = transp.is_reading()
         transp.pause_reading()
         await transp._make_empty_waiter()
         try:
-            return await self.sock_sendfile(transp._sock, file, offset, count, fallback=False)
+            return int(await self.sock_sendfile(transp._sock, file, offset, count, fallback=False))
         finally:
             transp._reset_empty_waiter()
             if resume_reading:

@@ -8,7 +8,7 @@ from asyncio.log import logger
 from typing import Any
 
 SENDFILE_MODE = constants._SendfileMode.TRY_NATIVE
-wake_waiter = futures._set_result_unless_cancelled
+wake_waiter = futures._set_result_unless_cancelled  # type: ignore[attr-defined]
 _wrap_transport_socket = trsock.TransportSocket
 
 
@@ -19,7 +19,7 @@ def _source_stack() -> Any:
 def handle_repr(handle: Any) -> str:
     """Return asyncio's text for a Handle or TimerHandle."""
     if handle._repr is not None:
-        return handle._repr
+        return str(handle._repr)
     timer = hasattr(handle, "when")
     info = ["TimerHandle" if timer else "Handle"]
     if handle._cancelled:
@@ -78,7 +78,7 @@ def write_buffer_limits(high: Any, low: Any) -> tuple[int, int]:
 def set_job_exception(future: Any, exc: BaseException) -> None:
     """Give a future what a pool's thread raised; what no future can carry is told by a RuntimeError."""
     try:
-        future.set_exception(futures._convert_future_exc(exc))
+        future.set_exception(futures._convert_future_exc(exc))  # type: ignore[attr-defined]
     except TypeError:
         wrapped = RuntimeError("StopIteration interacts badly with generators and cannot be raised into a Future")
         wrapped.__cause__ = exc

@@ -15,7 +15,7 @@ _SSLTransport: Any = sslproto._SSLProtocolTransport
 _State = sslproto.SSLProtocolState
 
 
-class SSLTransport(_SSLTransport):
+class SSLTransport(_SSLTransport):  # type: ignore[misc]
     """What the application writes to and closes; write() is in C.
 
     A second close() lets go of the connection, as on asyncio; what is called after that does nothing, where asyncio
@@ -62,9 +62,12 @@ class SSLTransport(_SSLTransport):
             super().writelines(list_of_data)
 
 
-class TLSProtocol(_treadle.TLSBase, _SSLProtocol):
+class TLSProtocol(_treadle.TLSBase, _SSLProtocol):  # type: ignore[misc]
     """The protocol between a stream transport and the application."""
 
+    _app_transport: SSLTransport | None
+    _app_transport_created: bool
+    _ssl_buffer: bytearray
     max_size = 1  # of the buffer that SSLProtocol would keep for each connection; the loop has one for all
 
     def _get_app_transport(self) -> Any:

@@ -45,7 +45,7 @@ _names = {
     "thread": (thread_aio, thread_aio_asyncio),
     "python": (python_aio, python_aio_asyncio),
 }
-_usable = {name: pair for name, pair in _names.items() if pair[0] is not None}
+_usable = {name: (one, other) for name, (one, other) in _names.items() if one is not None and other is not None}
 
 #: The engines that work here, best first.
 variants = tuple(pair[0] for pair in _usable.values())
