@@ -10,14 +10,22 @@ import asyncio
 import faulthandler
 import importlib
 import json
+import signal
 import sys
 import unittest
 import warnings
+
+import exclusions
+
+# A shell that starts the tests in the background ignores SIGINT, which the suite sends to itself.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Variants of one case by selector: with one poller they would only repeat.
 SELECTOR_VARIANTS = ("KqueueEventLoopTests", "PollEventLoopTests", "SelectEventLoopTests", "KqueueTests", "PollTests",
                      "SelectTests")
 TEST_S = 60
+EXCLUDED_TEST_S = 15
 
 
 def use_treadle(module):
@@ -52,7 +60,7 @@ class Results(unittest.TestResult):
 
     def startTest(self, test):
         super().startTest(test)
-        faulthandler.dump_traceback_later(TEST_S, exit=True)
+        faulthandler.dump_traceback_later(EXCLUDED_TEST_S if is_excluded(test) else TEST_S, exit=True)
         self.results[name_of(test)] = "crashed"
         self.save()
 
@@ -97,6 +105,10 @@ def name_of(test):
     return str(test.id() if hasattr(test, "id") else test).split(" ")[0].removeprefix("test.test_asyncio.")
 
 
+def is_excluded(test):
+    return name_of(test) in exclusions.TESTS
+
+
 def tests_of(suite):
     for item in suite:
         if isinstance(item, unittest.TestSuite):
@@ -116,8 +128,11 @@ def main(arm, module, out, *only):
         with open(out, "w") as file:
             json.dump({"results": {}, "details": {}, "skipped": str(exc)}, file)
         return
-    suite = unittest.TestSuite(t for t in tests_of(unittest.defaultTestLoader.loadTestsFromModule(test_module))
-                               if not only or any(o in t.id() for o in only))
+    tests = [t for t in tests_of(unittest.defaultTestLoader.loadTestsFromModule(test_module))
+             if not only or any(o in t.id() for o in only)]
+    if arm == "treadle":
+        tests.sort(key=is_excluded)  # last, since one that hangs ends the run
+    suite = unittest.TestSuite(tests)
     results = Results(out)
     suite.run(results)
     results.save()
