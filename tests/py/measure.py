@@ -1,7 +1,8 @@
-"""What the isolated scripts measure: descriptors, resident memory and the module's live objects."""
+"""What the isolated scripts measure: descriptors, memory, the interpreter's blocks and the module's live objects."""
 import asyncio
 import gc
 import os
+import sys
 
 import twin
 
@@ -27,13 +28,18 @@ class Usage:
     def mark(self):
         gc.collect()
         self.fds, self.rss, self.alive = count_fds(), rss_kib(), twin.alive()
+        self.blocks = sys.getallocatedblocks()
 
-    def check(self, rss_kib, kept=0):
+    def check(self, rss_kib, kept=0, blocks=None):
+        """Fails if more is in use than at the mark; blocks are the objects of every type, whoever holds them."""
         gc.collect()
+        in_use = sys.getallocatedblocks()
         fds, rss, alive = count_fds(), globals()["rss_kib"](), twin.alive()
-        print(f"fds {self.fds} -> {fds}, rss {self.rss} -> {rss} KiB, alive {self.alive} -> {alive}")
+        print(f"fds {self.fds} -> {fds}, rss {self.rss} -> {rss} KiB, blocks {self.blocks} -> {in_use}, "
+              f"alive {self.alive} -> {alive}")
         assert fds <= self.fds, "descriptors left open"
         assert rss - self.rss <= rss_kib, "memory grows"
+        assert blocks is None or in_use - self.blocks <= blocks, "blocks left"
         more = {k: v for k, v in alive.items() if v > self.alive.get(k, 0) + 2 + kept}
         assert not more, f"objects left: {more}"
 

@@ -1,6 +1,7 @@
 """create_connection, open_connection and start_tls canceled at every await point, 1,000 times."""
 import asyncio
 import os
+import socket
 import ssl
 import subprocess
 import tempfile
@@ -31,7 +32,10 @@ async def canceled(awaitable, turns):
     await asyncio.wait([task])
     if not task.cancelled() and task.exception() is None:
         result = task.result()
-        (result[0] if hasattr(result[0], "abort") else result[1].transport).abort()
+        if isinstance(result, tuple):  # of create_connection: transport and protocol; of open_connection: two streams
+            result = result[0] if hasattr(result[0], "abort") else result[1].transport
+        if result is not None:  # start_tls on a connection that was lost meanwhile, as on asyncio
+            result.abort()
     return ended
 
 
@@ -48,20 +52,38 @@ async def main():
             pass
         writer.close()
 
+    async def upgrade(side):
+        """start_tls on both ends of a pair, the one canceled and the other left to find out."""
+        pair = [(await loop.create_connection(asyncio.Protocol, sock=sock))[0] for sock in socket.socketpair()]
+        ends = [loop.start_tls(pair[0], asyncio.Protocol(), server_context, server_side=True),
+                loop.start_tls(pair[1], asyncio.Protocol(), client_context)]
+        other = loop.create_task(ends[1 - side])
+        ended = await canceled(ends[side], turns)
+        for transport in pair:
+            transport.abort()
+        await asyncio.wait([other])
+        if not other.cancelled() and other.exception() is None and other.result() is not None:
+            other.result().abort()
+        return ended
+
     plain = await asyncio.start_server(serve, "127.0.0.1", 0)
     tls = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server_context)
+    port = plain.sockets[0].getsockname()[1]
     usage = measure.Usage()
     done, turns = 0, 0
     while done < COUNT:
-        ended = [await canceled(loop.create_connection(asyncio.Protocol, *plain.sockets[0].getsockname()), turns),
-                 await canceled(asyncio.open_connection(*tls.sockets[0].getsockname(), ssl=client_context), turns)]
+        ended = [await canceled(loop.create_connection(asyncio.Protocol, "127.0.0.1", port), turns),
+                 await canceled(loop.create_connection(asyncio.Protocol, "localhost", port), turns),
+                 await canceled(asyncio.open_connection(*tls.sockets[0].getsockname(), ssl=client_context), turns),
+                 await upgrade(0), await upgrade(1)]
         done += 1
         turns = 0 if all(ended) or turns > 40 else turns + 1
         if done == COUNT // 3:
             await asyncio.sleep(0.1)
             usage.mark()
     await asyncio.sleep(0.2)
-    usage.check(rss_kib=8192)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    usage.check(rss_kib=4096, blocks=COUNT // 2)
     plain.close()
     tls.close()
 

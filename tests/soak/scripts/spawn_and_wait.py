@@ -24,7 +24,8 @@ async def main():
         if i == COUNT // 5:
             usage.mark()
     await asyncio.sleep(0.05)
-    usage.check(rss_kib=4096)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    usage.check(rss_kib=4096, blocks=COUNT // 2)
 
 
 measure.run(main)
