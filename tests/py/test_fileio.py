@@ -200,6 +200,26 @@ def test_a_cancelled_read_lets_go_at_once(run, engine):
     os.close(writer)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_closing_does_not_wait_for_another_program(run, engine, tmp_path):
+    reader, writer = os.pipe()
+    os.mkfifo(tmp_path / "fifo")
+
+    async def main():
+        files = make(engine)
+        tasks = [asyncio.create_task(op) for op in (files.read(reader, 10), files.write(writer, b"x" * (1 << 20)),
+                                                    files.read_file(tmp_path / "fifo", 10))]
+        while files.caps()["submissions"] < 3:
+            await asyncio.sleep(0)
+        files.close()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(result, (int, bytes, OSError, RuntimeError)) for result in results)
+
+    run(main())
+    os.close(reader)
+    os.close(writer)
+
+
 def test_a_cancelled_open_leaves_no_descriptor(tmp_path):
     before = len(os.listdir("/proc/self/fd"))
 

@@ -1,5 +1,7 @@
 /* The operations as plain blocking calls: what workers run, and what the simulated engine does at once. */
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -66,28 +68,61 @@ static int64_t transfer_once_anywhere(const struct tdl_fop *op, struct tdl__span
     return res;
 }
 
-static int64_t transfer(struct tdl_fop *op, uint64_t chunk_max)
+/* The file type of what may wait for another program, 0 for what only waits for a disk or does not wait. */
+static mode_t waiting_type(int fd)
 {
+    struct stat st;
+    if (fstat(fd, &st) != 0 || S_ISREG(st.st_mode) || S_ISBLK(st.st_mode) || S_ISDIR(st.st_mode))
+        return 0;
+    return st.st_mode & S_IFMT;
+}
+
+/* Waits here and not in the call itself, which nothing could interrupt; -ECANCELED once the context closes. */
+static int wait_for_turn(int fd, short events, int stop_fd)
+{
+    struct pollfd both[] = {{.fd = fd, .events = events, .revents = 0},
+                            {.fd = stop_fd, .events = POLLIN, .revents = 0}};
+    while (poll(both, 2, -1) < 0)
+        if (errno != EINTR)
+            return -errno;
+    return both[0].revents != 0 ? 0 : -ECANCELED;
+}
+
+static int64_t transfer(struct tdl_fop *op, uint64_t chunk_max, int stop_fd)
+{
+    mode_t type = stop_fd >= 0 ? waiting_type(op->fd) : 0;
+    bool waits = type != 0 && (fcntl(op->fd, F_GETFL) & O_NONBLOCK) == 0;
+    short events = tdl__fop_is_write(op) ? POLLOUT : POLLIN;
+    /* A pipe that is ready has room for this much, more would wait inside the call. */
+    if (waits && type == S_IFIFO && events == POLLOUT)
+        chunk_max = PIPE_BUF;
     struct tdl__span span;
     int64_t res;
     do {
         tdl__transfer_span(op, chunk_max, &span);
-        res = transfer_once_anywhere(op, &span);
+        res = waits ? wait_for_turn(op->fd, events, stop_fd) : 0;
+        if (res == 0)
+            res = transfer_once_anywhere(op, &span);
     } while (tdl__transfer_round(op, res, chunk_max));
     return op->result;
 }
 
-static int64_t read_whole_file(const struct tdl_fop *op)
+/* Without O_NONBLOCK the open of a FIFO would wait for its writer; the wait before the read does that instead. */
+static int64_t read_whole_file(const struct tdl_fop *op, int stop_fd)
 {
-    int fd = openat(op->fd, op->at.path, (int)op->flags, 0);
+    int fd = openat(op->fd, op->at.path, (int)op->flags | O_NONBLOCK, 0);
     if (fd < 0)
         return -(int64_t)errno;
+    bool waits = waiting_type(fd) != 0;
     uint64_t done = 0;
     int64_t res = 0;
     while (done < op->length) {
         size_t left = (size_t)(op->length - done);
-        res = code_of(read(fd, (char *)op->to.buffer + done, left < TDL__CHUNK_MAX ? left : TDL__CHUNK_MAX));
-        if (res == -EINTR)
+        res = waits ? wait_for_turn(fd, POLLIN, stop_fd) : 0;
+        if (res == 0)
+            res = code_of(
+                read(fd, (char *)op->to.buffer + done, left < TDL__CHUNK_MAX ? left : TDL__CHUNK_MAX));
+        if (res == -EINTR || (res == -EAGAIN && waits))
             continue;
         if (res <= 0)
             break;
@@ -191,14 +226,14 @@ static int64_t execute_once(const struct tdl_fop *op)
     }
 }
 
-int64_t tdl__fop_execute(struct tdl_fop *op, uint64_t chunk_max)
+int64_t tdl__fop_execute(struct tdl_fop *op, uint64_t chunk_max, int stop_fd)
 {
     if (tdl__fop_is_transfer(op))
-        return transfer(op, chunk_max);
+        return transfer(op, chunk_max, stop_fd);
     if (op->code == TDL_FOP_COPY)
         return copy(op);
     if (op->code == TDL_FOP_READ_FILE)
-        return read_whole_file(op);
+        return read_whole_file(op, stop_fd);
     int64_t res;
     do
         res = code_of(TDL_SYSCALL(EIO, execute_once(op)));

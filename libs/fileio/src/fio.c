@@ -253,6 +253,17 @@ int tdl_fio_flush(struct tdl_fio *f)
     return (int)(before - f->staged_count);
 }
 
+static size_t hand_out(struct tdl_fio *f, struct tdl_queue *out)
+{
+    size_t count = 0;
+    for (struct tdl_link *link = f->finished.head; link != NULL; link = link->next) {
+        link->state = TDL_FOP_IDLE;
+        count++;
+    }
+    tdl_queue_splice(out, &f->finished);
+    return count;
+}
+
 size_t tdl_fio_reap(struct tdl_fio *f, struct tdl_queue *out)
 {
     if (f->fork_epoch != tdl__fork_epoch())
@@ -263,12 +274,7 @@ size_t tdl_fio_reap(struct tdl_fio *f, struct tdl_queue *out)
         f->resubmit = 0;
         f->engine->submit(f);
     }
-    size_t count = 0;
-    for (struct tdl_link *link = f->finished.head; link != NULL; link = link->next) {
-        link->state = TDL_FOP_IDLE;
-        count++;
-    }
-    tdl_queue_splice(out, &f->finished);
+    size_t count = hand_out(f, out);
     admit(f);
     if (f->staged_count > 0 && f->options.mode == TDL_FIO_IMMEDIATE)
         f->engine->submit(f);
@@ -349,9 +355,11 @@ int tdl_fio_close(struct tdl_fio *f, struct tdl_queue *out)
     cancel_ring(f, &f->waiting);
     cancel_ring(f, &f->staged);
     if (f->state == TDL_FIO_RUNNING) {
+        tdl__workers_stop(f);
         if (f->inflight_count > 0)
             f->engine->cancel_all(f);
         while (f->inflight_count > 0) {
+            (void)hand_out(f, out); /* an engine does not wait beside what is finished */
             (void)f->engine->wait(f, UINT64_MAX);
             f->engine->reap(f);
             cancel_ring(f, &f->staged);

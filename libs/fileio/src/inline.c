@@ -41,8 +41,8 @@ static void count_miss(struct tdl_fio *f)
     f->stats.missed++;
     f->hot = false;
     if (f->misses < MISSES_MAX)
-        f->misses++;
-    f->untried = f->misses > MISSES_FREE ? (uint8_t)((1u << (f->misses - MISSES_FREE)) - 1u) : 0;
+        f->misses = (uint8_t)(f->misses + 1u);
+    f->untried = (uint8_t)(f->misses > MISSES_FREE ? (1u << (f->misses - MISSES_FREE)) - 1u : 0u);
 }
 
 static void count_hit(struct tdl_fio *f)

@@ -78,8 +78,9 @@ bool tdl__fop_is_transfer(const struct tdl_fop *op);
 bool tdl__fop_is_vectored(const struct tdl_fop *op);
 bool tdl__fop_is_write(const struct tdl_fop *op);
 
-/* Makes the blocking calls of an operation until it is complete; the result, not stored. */
-int64_t tdl__fop_execute(struct tdl_fop *op, uint64_t chunk_max);
+/* Makes the blocking calls of an operation until it is complete; the result, not stored. A transfer that
+ * waits for another program ends with -ECANCELED when stop_fd is readable; -1 for none. */
+int64_t tdl__fop_execute(struct tdl_fop *op, uint64_t chunk_max, int stop_fd);
 
 /* Number of forks this process descends from; compared with the context's own. */
 uint32_t tdl__fork_epoch(void);

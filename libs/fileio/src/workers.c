@@ -1,5 +1,9 @@
 #include "workers.h"
 
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include "treadle/inbox.h"
 #include "treadle/pool.h"
 #include "treadle/wake.h"
@@ -9,6 +13,7 @@ struct tdl__fio_workers {
     struct tdl_inbox inbox;
     struct tdl_pool *pool;
     uint32_t running;
+    int stop_fd; /* readable once the context closes */
     bool own_pool;
 };
 
@@ -17,8 +22,12 @@ struct worker_job {
     struct tdl_job job;
     struct tdl_link done;
     struct tdl_fop *op;
+    struct tdl_fop *subject; /* for the worker: the operation, or the copy of one that may be abandoned */
     uint64_t chunk_max;
     int64_t result;
+    int stop_fd;
+    struct tdl_fop copy;
+    char path[];
 };
 
 static struct worker_job *of_job(struct tdl_job *job)
@@ -29,12 +38,37 @@ static struct worker_job *of_job(struct tdl_job *job)
 static void work(struct tdl_job *job)
 {
     struct worker_job *w = of_job(job);
-    w->result = tdl__fop_execute(w->op, w->chunk_max);
+    w->result = tdl__fop_execute(w->subject, w->chunk_max, w->stop_fd);
 }
 
+/* Nobody took the descriptor of an open that was abandoned. */
 static void release(struct tdl_job *job)
 {
-    tdl_free(of_job(job));
+    struct worker_job *w = of_job(job);
+    if (w->subject == &w->copy && w->result >= 0)
+        (void)close((int)w->result);
+    tdl_free(w);
+}
+
+static struct worker_job *make_job(struct tdl_fio *f, struct tdl_fop *op)
+{
+    size_t room = op->code == TDL_FOP_OPEN ? strlen(op->at.path) + 1 : 0;
+    struct worker_job *w = (struct worker_job *)tdl_malloc(sizeof *w + room);
+    if (w == NULL)
+        return NULL;
+    tdl_job_init(&w->job, work, release);
+    w->op = op;
+    w->subject = op;
+    w->chunk_max = f->options.chunk_max;
+    w->result = -ECANCELED;
+    w->stop_fd = f->workers->stop_fd;
+    if (room > 0) {
+        w->copy = *op;
+        memcpy(w->path, op->at.path, room);
+        w->copy.at.path = w->path;
+        w->subject = &w->copy;
+    }
+    return w;
 }
 
 static int open_pool(struct tdl_fio *f, struct tdl__fio_workers *w)
@@ -58,15 +92,22 @@ int tdl__workers_start(struct tdl_fio *f)
     int rc = tdl_wake_open(&w->wake, NULL);
     if (rc != 0)
         goto free_workers;
+    w->stop_fd = TDL_SYSCALL(EMFILE, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (w->stop_fd < 0) {
+        rc = -errno;
+        goto close_wake;
+    }
     rc = open_pool(f, w);
     if (rc != 0)
-        goto close_wake;
+        goto close_stop;
     tdl_inbox_init(&w->inbox, &w->wake, NULL);
     /* Parked all the time but inside reap: the descriptor alone tells a foreign poller that there are results (MO-1). */
     tdl_wake_park_begin(&w->wake);
     f->workers = w;
     return 0;
 
+close_stop:
+    (void)close(w->stop_fd);
 close_wake:
     tdl_wake_close(&w->wake);
 free_workers:
@@ -87,15 +128,11 @@ uint32_t tdl__workers_running(const struct tdl_fio *f)
 void tdl__workers_submit(struct tdl_fio *f, struct tdl_fop *op)
 {
     int rc = tdl__workers_start(f);
-    struct worker_job *w = rc == 0 ? (struct worker_job *)tdl_malloc(sizeof *w) : NULL;
+    struct worker_job *w = rc == 0 ? make_job(f, op) : NULL;
     if (w == NULL) {
         tdl__fio_finish(f, op, rc == 0 ? -ENOMEM : rc);
         return;
     }
-    tdl_job_init(&w->job, work, release);
-    w->op = op;
-    w->chunk_max = f->options.chunk_max;
-    w->result = 0;
     op->work = w;
     tdl__fio_sent(f, op, TDL__ROUTE_WORKERS);
     rc = tdl_pool_submit(f->workers->pool, &w->job, 0, &f->workers->inbox, &w->done);
@@ -136,7 +173,11 @@ void tdl__workers_reap(struct tdl_fio *f)
 void tdl__workers_cancel(struct tdl_fio *f, struct tdl_fop *op)
 {
     struct worker_job *w = (struct worker_job *)op->work;
-    if (!tdl_job_cancel(f->workers->pool, &w->job))
+    struct tdl_pool *pool = f->workers->pool;
+    bool gone = tdl_job_cancel(pool, &w->job);
+    if (!gone && op->code == TDL_FOP_OPEN)
+        gone = tdl_job_abandon(pool, &w->job); /* MO-5 */
+    if (!gone)
         return;
     f->workers->running--;
     f->stats.canceled++;
@@ -144,10 +185,17 @@ void tdl__workers_cancel(struct tdl_fio *f, struct tdl_fop *op)
     tdl__fio_finish(f, op, -ECANCELED);
 }
 
+void tdl__workers_stop(struct tdl_fio *f)
+{
+    if (f->workers != NULL)
+        (void)eventfd_write(f->workers->stop_fd, 1);
+}
+
 static void free_workers(struct tdl_fio *f)
 {
     struct tdl__fio_workers *w = f->workers;
     tdl_wake_close(&w->wake);
+    (void)close(w->stop_fd);
     tdl_free(w);
     f->workers = NULL;
 }

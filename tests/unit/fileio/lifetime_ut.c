@@ -7,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "scratch.h"
+#include "treadle/pool.h"
 #include "treadle/status.h"
 
 static const enum tdl_fio_engine engines[] = {TDL_FIO_LINUX_URING, TDL_FIO_LINUX_AIO, TDL_FIO_THREADS,
@@ -96,6 +98,30 @@ START_TEST(closing_twice_does_nothing)
 }
 END_TEST
 
+/* An engine with workers that can be watched. */
+static struct tdl_pool *pool;
+
+static bool open_with_pool(struct tdl_fio *f, enum tdl_fio_engine engine)
+{
+    static const uint32_t slots[] = {4};
+    struct tdl_pool_options pool_options = {.slots = slots, .classes = 1};
+    struct variant v = {engine, TDL_FIO_IMMEDIATE, 8, false};
+    struct tdl_fio_options options = variant_options(&v);
+    ck_assert_int_eq(tdl_pool_open(&pool, &pool_options), 0);
+    options.pool = pool;
+    ck_assert_int_eq(tdl_fio_open(f, &options), 0);
+    return tdl_fio_start(f) == 0;
+}
+
+/* Until the workers have begun what they were given; the kernel's engines have it at once. */
+static void wait_until_begun(void)
+{
+    struct tdl_pool_counts counts;
+    do
+        tdl_pool_counts(pool, &counts);
+    while (counts.waiting[0] > 0);
+}
+
 START_TEST(closing_does_not_wait_for_a_pipe)
 {
     struct tdl_fio f;
@@ -104,14 +130,74 @@ START_TEST(closing_does_not_wait_for_a_pipe)
     struct tdl_fop op;
     struct tdl_queue out;
     tdl_queue_init(&out);
-    if (!open_engine(&f, (struct variant){TDL_FIO_LINUX_URING, TDL_FIO_IMMEDIATE, 8, false}))
+    if (!open_with_pool(&f, engines[_i]))
         return;
     ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
     tdl_fop_read(&op, ends[0], &byte, 1, TDL_FOP_POSITION);
     ck_assert_int_eq(tdl_fio_stage(&f, &op), 0);
+    wait_until_begun();
     ck_assert_int_eq(tdl_fio_close(&f, &out), 0);
     ck_assert_ptr_eq(tdl_queue_pop(&out), &op.link);
     ck_assert_int_eq(op.result, -ECANCELED);
+    close(ends[0]);
+    close(ends[1]);
+    tdl_pool_close(pool);
+}
+END_TEST
+
+START_TEST(closing_does_not_wait_for_a_full_pipe)
+{
+    enum { MUCH = 1 << 20 };
+    struct tdl_fio f;
+    int ends[2];
+    struct tdl_fop op;
+    struct tdl_queue out;
+    tdl_queue_init(&out);
+    if (!open_with_pool(&f, engines[_i]))
+        return;
+    char *bytes = calloc(1, MUCH);
+    ck_assert_ptr_nonnull(bytes);
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    tdl_fop_write(&op, ends[1], bytes, MUCH, TDL_FOP_POSITION);
+    ck_assert_int_eq(tdl_fio_stage(&f, &op), 0);
+    wait_until_begun();
+    ck_assert_int_eq(tdl_fio_close(&f, &out), 0);
+    ck_assert_ptr_eq(tdl_queue_pop(&out), &op.link);
+    ck_assert(op.result == -ECANCELED || (op.result > 0 && op.result < MUCH));
+    close(ends[0]);
+    close(ends[1]);
+    free(bytes);
+    tdl_pool_close(pool);
+}
+END_TEST
+
+/* Neither an open nor a whole file: their FIFO has no writer, and never will. */
+START_TEST(closing_does_not_wait_for_a_fifo)
+{
+    struct tdl_fio f;
+    char in[10];
+    struct tdl_fop open_op, whole;
+    struct tdl_queue out;
+    tdl_queue_init(&out);
+    ck_assert_int_eq(mkfifoat(scratch_fd, "fifo", 0600), 0);
+    if (!open_with_pool(&f, engines[_i]))
+        return;
+    tdl_fop_open(&open_op, scratch_fd, "fifo", O_RDONLY, 0);
+    tdl_fop_read_file(&whole, scratch_fd, "fifo", in, sizeof in);
+    ck_assert_int_eq(tdl_fio_stage(&f, &open_op), 0);
+    ck_assert_int_eq(tdl_fio_stage(&f, &whole), 0);
+    wait_until_begun();
+    ck_assert_int_eq(tdl_fio_close(&f, &out), 0);
+    ck_assert_int_eq(whole.result, -ECANCELED);
+    /* A ring tries the open with O_NONBLOCK first, which needs no writer. */
+    ck_assert(open_op.result == -ECANCELED || (open_op.result >= 0 && engines[_i] == TDL_FIO_LINUX_URING));
+    if (open_op.result >= 0)
+        close((int)open_op.result);
+    /* Lets a worker that was abandoned go, so that it does not outlive the test. */
+    int writer = openat(scratch_fd, "fifo", O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (writer >= 0)
+        close(writer);
+    tdl_pool_close(pool);
 }
 END_TEST
 
@@ -330,7 +416,9 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_loop_test(t, a_forked_child_gets_a_context_of_its_own, 0, 3);
     tcase_add_test(t, closing_twice_does_nothing);
-    tcase_add_test(t, closing_does_not_wait_for_a_pipe);
+    tcase_add_loop_test(t, closing_does_not_wait_for_a_pipe, 0, 3);
+    tcase_add_loop_test(t, closing_does_not_wait_for_a_full_pipe, 0, 3);
+    tcase_add_loop_test(t, closing_does_not_wait_for_a_fifo, 0, 3);
     tcase_add_loop_test(t, a_polling_thread_never_meets_a_full_queue, 0, 3);
     tcase_add_test(t, a_polling_thread_may_be_kept_for_busy_owners);
     tcase_add_loop_test(t, small_chunks_add_up, 0, 4);

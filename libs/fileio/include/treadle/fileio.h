@@ -250,11 +250,12 @@ int tdl_fio_cancel(struct tdl_fio *f, struct tdl_fop *op);
  * Cost:    blocks as long as the operations take */
 int tdl_fio_drain(struct tdl_fio *f, struct tdl_queue *out);
 
-/* Cancel everything, wait until the kernel and the workers gave back what they hold, append all to `out`, and free the engine.
+/* Cancel everything, wait until the kernel and the workers gave back what they hold, append all to `out`, and
+ * free the engine. A worker that waits for another program (a pipe, the open of a FIFO) is not waited for.
  * Thread:  owner, or any other thread once the owner is gone
  * Owns:    every operation is the caller's again; f may be freed
  * Errors:  none; a second close does nothing
- * Cost:    a few syscalls; blocks while a worker is inside a call that cannot be interrupted */
+ * Cost:    a few syscalls; blocks while a worker waits for a disk */
 int tdl_fio_close(struct tdl_fio *f, struct tdl_queue *out);
 
 /* Look at what is in force; starts the engine.

@@ -108,7 +108,7 @@ static void complete(struct tdl_fio *f, struct tdl_fop *op)
     } else if (can_be_cut(op) && draw(s, 1000) < sim->short_permille) {
         tdl__fio_complete(f, op, shortened(f, op));
     } else {
-        tdl__fio_finish(f, op, tdl__fop_execute(op, f->options.chunk_max));
+        tdl__fio_finish(f, op, tdl__fop_execute(op, f->options.chunk_max, -1));
     }
 }
 

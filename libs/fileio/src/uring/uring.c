@@ -308,8 +308,11 @@ static void chain_part(struct tdl_fio *f, struct tdl__uring *u, struct tdl_fop *
         op->result = res;
     if (part == TDL__PART_PROBE && res > 0)
         op->done = 1; /* there is more behind a short read */
-    if (--op->parts > 0)
+    if (--op->parts > 0) {
+        /* A hard link survives the read's cancelation, and a FIFO's probe would wait for a writer. */
+        u->probe_runs_on = u->probe_runs_on || (op->asked && part == TDL__PART_READ);
         return;
+    }
     u->free_slots |= UINT64_C(1) << op->slot;
     if (op->done != 0 && op->result >= 0 && op->result < (int64_t)op->length && !op->asked) {
         tdl__fio_unsent(f, op);
@@ -354,10 +357,30 @@ static void harvest_all(struct tdl_fio *f, struct tdl__uring *u, struct tdl__rin
     }
 }
 
+static void cancel_probes(struct tdl_fio *f, struct tdl__uring *u)
+{
+    u->probe_runs_on = false;
+    for (struct tdl_node *node = f->inflight.next; node != &f->inflight; node = node->next) {
+        const struct tdl_fop *op = TDL_CONTAINER_OF(node, struct tdl_fop, node);
+        if (op->code != TDL_FOP_READ_FILE || !op->asked || op->routed == TDL__ROUTE_WORKERS)
+            continue;
+        if (tdl__ring_space(&u->main) == 0) {
+            u->probe_runs_on = true;
+            break;
+        }
+        struct io_uring_sqe *sqe = tdl__ring_sqe(&u->main);
+        io_uring_prep_cancel64(sqe, tdl__uring_data(op, TDL__PART_PROBE), 0);
+        sqe->user_data = TDL__DATA_NOBODY;
+    }
+    kick(f, u, &u->main, 0, UINT64_MAX, NULL);
+}
+
 static void reap(struct tdl_fio *f)
 {
     struct tdl__uring *u = backend(f);
     harvest_all(f, u, &u->main);
+    if (u->probe_runs_on)
+        cancel_probes(f, u);
     if (has_poller(u))
         harvest_all(f, u, &u->poller);
     if (tdl__workers_running(f) > 0 && !u->workers_watched) {
@@ -416,9 +439,9 @@ static void cancel(struct tdl_fio *f, struct tdl_fop *op)
         ask_to_cancel(f, u, r, tdl__uring_data(op, TDL__PART_WHOLE), 0);
         return;
     }
-    ask_to_cancel(f, u, r, tdl__uring_data(op, TDL__PART_OPEN), 0);
-    if (op->link.state == TDL_FOP_INFLIGHT)
-        ask_to_cancel(f, u, r, tdl__uring_data(op, TDL__PART_READ), 0);
+    static const enum tdl__part parts[] = {TDL__PART_OPEN, TDL__PART_READ, TDL__PART_PROBE};
+    for (unsigned i = 0; i < 3 && op->link.state == TDL_FOP_INFLIGHT; i++)
+        ask_to_cancel(f, u, r, tdl__uring_data(op, parts[i]), 0);
 }
 
 /* Asking may bring completions in, so the walk starts anew each time. */

@@ -35,6 +35,7 @@ struct tdl__uring {
     bool owner_busy;
     int epoll_fd; /* joins the two rings' descriptors; -1 with one ring */
     bool workers_watched;
+    bool probe_runs_on; /* of a chain that was asked to stop */
 };
 
 /* Entries that the operation takes. */
