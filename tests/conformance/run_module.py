@@ -1,6 +1,8 @@
 """Runs one module of CPython's test.test_asyncio with asyncio's own loop or with treadle, and writes each result.
 
-usage: run_module.py {asyncio,treadle} MODULE OUT.json
+usage: run_module.py {asyncio,treadle} MODULE OUT.json [PART-OF-NAME|-NAME...]
+
+Of names, those that hold a part are run and those behind a minus are not.
 
 For treadle, every place where the suite asks for a loop gives a treadle loop: asyncio.new_event_loop, the policy, and
 asyncio.SelectorEventLoop (whose selector argument is dropped: treadle has one poller, so the four selector variants
@@ -117,7 +119,9 @@ def tests_of(suite):
             yield item
 
 
-def main(arm, module, out, *only):
+def main(arm, module, out, *names):
+    only = [name for name in names if not name.startswith("-")]
+    left_out = [name[1:] for name in names if name.startswith("-")]
     # The suite's own modules deprecate what they test.
     warnings.simplefilter("ignore", DeprecationWarning)
     if arm == "treadle":
@@ -128,11 +132,8 @@ def main(arm, module, out, *only):
         with open(out, "w") as file:
             json.dump({"results": {}, "details": {}, "skipped": str(exc)}, file)
         return
-    tests = [t for t in tests_of(unittest.defaultTestLoader.loadTestsFromModule(test_module))
-             if not only or any(o in t.id() for o in only)]
-    if arm == "treadle":
-        tests.sort(key=is_excluded)  # last, since one that hangs ends the run
-    suite = unittest.TestSuite(tests)
+    suite = unittest.TestSuite(t for t in tests_of(unittest.defaultTestLoader.loadTestsFromModule(test_module))
+                               if name_of(t) not in left_out and (not only or any(o in t.id() for o in only)))
     results = Results(out)
     suite.run(results)
     results.save()
