@@ -23,7 +23,16 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("peer_write"), st.sampled_from([1, 100, 5000])),
     st.tuples(st.just("peer_eof")), st.tuples(st.just("peer_reset")), st.tuples(st.just("settle")),
 )
-SEQUENCES = st.lists(OPERATIONS, max_size=10)
+# What a program does in one turn, without letting the loop poll in between.
+AT_ONCE = st.tuples(st.just("at_once"), st.lists(st.one_of(
+    st.tuples(st.just("write"), SIZES), st.tuples(st.just("write"), st.sampled_from([1, 10, 1000])),
+    st.tuples(st.just("writelines"), st.lists(SIZES, max_size=3)),
+    st.tuples(st.just("size")), st.tuples(st.just("socket")),
+    st.tuples(st.just("limits"), st.sampled_from([None, 0, 5, 1000, 100_000])),
+    st.tuples(st.just("pause")), st.tuples(st.just("write_eof")), st.tuples(st.just("abort")),
+    st.tuples(st.just("close")),
+), min_size=2, max_size=5))
+SEQUENCES = st.lists(st.one_of(OPERATIONS, AT_ONCE), max_size=10)
 
 
 class Protocol(asyncio.Protocol):
@@ -93,7 +102,14 @@ async def settle():
 
 def perform(transport, peer, op, log):
     kind, *args = op
-    if kind == "write":
+    if kind == "at_once":
+        for each in args[0]:
+            perform(transport, peer, each, log)
+    elif kind == "size":
+        transport.get_write_buffer_size()
+    elif kind == "socket":
+        transport.get_extra_info("socket")
+    elif kind == "write":
         transport.write(b"x" * args[0])
     elif kind == "writelines":
         transport.writelines([b"y" * n for n in args[0]])
@@ -182,11 +198,12 @@ def run(factory, *args):
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("family", ["unix", "tcp"])
-def test_transports_behave_as_asyncios(family):
+@pytest.mark.parametrize("subject", [twin.subject_loop, twin.gathering_loop])
+def test_transports_behave_as_asyncios(subject, family):
     @settings(max_examples=EXAMPLES, deadline=None, print_blob=True, database=None,
               suppress_health_check=list(HealthCheck))
     @given(st.booleans(), SEQUENCES)
     def check(eof, sequence):
-        assert run(twin.subject_loop, family, eof, sequence) == run(twin.reference_loop, family, eof, sequence)
+        assert run(subject, family, eof, sequence) == run(twin.reference_loop, family, eof, sequence)
 
     check()

@@ -21,6 +21,8 @@ import pytest
 # A self-check of the tests: TREADLE_TEST_LOOP=asyncio compares asyncio with itself.
 LOOP_MODULE = os.environ.get("TREADLE_TEST_LOOP", "treadle")
 MODES = ("plain", "debug")
+# Another: every case with transports that hold all their small writes for the turn's end.
+GATHER_ALL = os.environ.get("TREADLE_TEST_GATHER") == "all"
 # A case that takes longer hangs.
 CASE_S = float(os.environ.get("TREADLE_TEST_CASE_S", "10"))
 
@@ -38,7 +40,18 @@ def reference_loop():
 
 def subject_loop():
     """A new loop of the module under test."""
-    return importlib.import_module(LOOP_MODULE).new_event_loop()
+    loop = importlib.import_module(LOOP_MODULE).new_event_loop()
+    if GATHER_ALL:
+        loop._gather_all()
+    return loop
+
+
+def gathering_loop():
+    """The same, whose transports hold their small writes for the turn's end without having learnt it."""
+    loop = subject_loop()
+    if LOOP_MODULE == "treadle":
+        loop._gather_all()
+    return loop
 
 
 def norm(value):

@@ -29,6 +29,7 @@ static struct tdl_link *host_take(struct tdl_host *host)
 static void host_before_poll(struct tdl_host *host)
 {
     TdlLoop *loop = loop_of(host);
+    tdl__streams_flush(loop);
     if (loop->dirty != NULL) {
         tdl__poller_apply(loop);
     }
@@ -135,10 +136,8 @@ static bool may_skip(TdlLoop *loop)
     return tdl__gate_quiet(&loop->gate, uv_backend_fd(&loop->uv->uv));
 }
 
-static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_queue *io)
+static void poll_gated(TdlLoop *loop, uint64_t timeout_ns, struct tdl_queue *io)
 {
-    TdlLoop *loop = loop_of(host);
-    loop->turns++;
     if (timeout_ns == 0 && may_skip(loop)) {
         loop->skips++;
         if (others_alive()) {
@@ -160,6 +159,14 @@ static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_que
     loop->uv_busy = loop->fired != NULL;
     tdl__gate_polled(&loop->gate, loop->uv_busy);
     tdl__poller_dispatch(loop, io);
+}
+
+static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_queue *io)
+{
+    TdlLoop *loop = loop_of(host);
+    loop->turns++;
+    poll_gated(loop, timeout_ns, io);
+    loop->gathering = true; /* until the next before_poll */
 }
 
 void tdl__host_init(TdlLoop *loop)

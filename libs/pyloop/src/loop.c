@@ -53,6 +53,7 @@ static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
     loop->task_factory = Py_NewRef(Py_None);
     loop->fired_tail = &loop->fired;
     tdl_sched_init(&loop->sched);
+    tdl_queue_init(&loop->flush);
     tdl__gate_init(&loop->gate, false);
     tdl__host_init(loop);
     int code = tdl_wake_open(&loop->wake, NULL);
@@ -328,6 +329,19 @@ static PyObject *loop_shape_turns(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* For tests: every transport holds its small writes for the turn's end, learnt or not. */
+static PyObject *loop_gather_all(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    TDL_LOOP(self)->gather_all = true;
+    Py_RETURN_NONE;
+}
+
+static PyObject *loop_flush_writes(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    tdl__streams_flush(TDL_LOOP(self));
+    Py_RETURN_NONE;
+}
+
 static PyObject *loop_native_info(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlLoop *loop = TDL_LOOP(self);
@@ -427,6 +441,8 @@ static PyMethodDef loop_own_methods[] = {
     {"_signal_fds", loop_signal_fds, METH_NOARGS, NULL},
     {"_gate_off", loop_gate_off, METH_NOARGS, NULL},
     {"_shape_turns", loop_shape_turns, METH_VARARGS, NULL},
+    {"_gather_all", loop_gather_all, METH_NOARGS, NULL},
+    {"_flush_writes", loop_flush_writes, METH_NOARGS, NULL},
     {"_native_info", loop_native_info, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

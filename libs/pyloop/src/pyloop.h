@@ -205,7 +205,7 @@ struct tdl_loop {
     struct tdl_watch *dirty; /* watches whose interest changed since the last poll */
     struct tdl_watch *fired; /* poll: watches with revents */
     struct tdl_watch **fired_tail;
-    struct tdl_queue flush;      /* transports with writes to send before the poll */
+    struct tdl_queue flush;      /* transports that hold writes for the turn's end */
     struct files_context *files; /* file contexts with operations to submit before the poll */
     PyObject *debug_info;        /* {handle address: [source traceback, repr]} in debug mode */
     PyObject *thread_id;         /* int while running, else None */
@@ -227,6 +227,8 @@ struct tdl_loop {
     bool in_uv;       /* the loop's thread runs libuv without the GIL: nobody else may call libuv */
     bool gate_off;    /* switched off by option or environment */
     bool turning;     /* in _run, whatever the overridable is_running says */
+    bool gathering;   /* between a poll and the next: a transport may hold a write, it will be sent */
+    bool gather_all;  /* for tests: every transport holds its small writes */
     bool closing;     /* close runs destructors, which may ask for it again */
     int fork_error;   /* why libuv could not be given an epoll of its own in this child */
     bool quiescent;   /* a turn works off what it schedules before the next poll */
@@ -329,6 +331,7 @@ PyObject *tdl__item_owner(struct tdl_item *item);
 int tdl__stream_type(PyObject *module);
 int tdl__acceptor_type(PyObject *module);
 PyObject *tdl__stream_item_owner(struct tdl_item *item);
+void tdl__streams_send_held(TdlLoop *loop);
 int tdl__parse_write_limits(TdlLoop *loop, PyObject *args, PyObject *kwargs, size_t *high_water,
                             size_t *low_water);
 PyObject *tdl__acceptor_owner(struct tdl_item *item);
@@ -352,6 +355,15 @@ extern PyMethodDef tdl__executor_loop_methods[];
 
 /* The loop's shared read buffer, asyncio's max_size. */
 enum { TDL_READ_BUFFER_SIZE = 256 * 1024 };
+
+/* Send what the loop's transports hold, and let them hold no more until the next poll is over. */
+static inline void tdl__streams_flush(TdlLoop *loop)
+{
+    loop->gathering = false;
+    if (!tdl_queue_is_empty(&loop->flush)) {
+        tdl__streams_send_held(loop);
+    }
+}
 
 #define TDL_LOOP(op) ((TdlLoop *)(op))
 #define TDL_HANDLE(op) ((TdlHandle *)(op))

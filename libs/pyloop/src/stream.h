@@ -37,7 +37,8 @@ typedef struct tdl_stream {
     PyObject *lost_exc;
     struct tdl_watch *watch;
     struct tdl_item read_item, write_item, start_item, lost_item;
-    PyObject **queue; /* bytes objects not sent yet, from queue_head on */
+    struct tdl_link flush_link; /* in the loop's flush list, which owns a reference then */
+    PyObject **queue;           /* bytes objects not sent yet, from queue_head on */
     uint32_t queue_head, queue_len, queue_cap;
     uint32_t read_hint; /* size of the next direct read; 0 reads through the loop's buffer */
     size_t head_sent;   /* bytes of the first queued object that are sent */
@@ -46,15 +47,19 @@ typedef struct tdl_stream {
     int fd;
     int family, type, proto;
     uint32_t dropped_writes; /* writes after the connection was lost */
+    uint32_t write_turn;     /* number of the turn of the last write(), cut to 32 bits */
     uint8_t state;           /* enum tdl_stream_state */
-    bool buffered;           /* the protocol is an asyncio.BufferedProtocol */
-    bool tls;                /* the protocol is treadle's own for TLS */
-    bool paused;             /* pause_reading() */
-    bool eof;                /* write_eof() */
-    bool read_eof;           /* the peer will send no more */
-    bool started;            /* connection_made was due, reading may begin */
-    bool protocol_paused;    /* pause_writing() was called */
-    bool sendfile;           /* a sendfile owns the descriptor */
+    uint8_t gather;          /* turns whose first small write waits for the turn's end; learnt */
+    bool held;               /* what is queued waits for the turn's end, not for the kernel */
+    bool flush_listed;
+    bool buffered;        /* the protocol is an asyncio.BufferedProtocol */
+    bool tls;             /* the protocol is treadle's own for TLS */
+    bool paused;          /* pause_reading() */
+    bool eof;             /* write_eof() */
+    bool read_eof;        /* the peer will send no more */
+    bool started;         /* connection_made was due, reading may begin */
+    bool protocol_paused; /* pause_writing() was called */
+    bool sendfile;        /* a sendfile owns the descriptor */
     uint8_t peer_len;
     union tdl_stream_addr peer;
 } TdlStream;
@@ -78,6 +83,7 @@ extern PyMethodDef tdl__stream_write_methods[];
 void tdl__stream_write_run(struct tdl_item *item);
 void tdl__stream_queue_clear(TdlStream *t);
 void tdl__stream_maybe_pause(TdlStream *t);
+void tdl__stream_send_held(TdlStream *t);
 
 /* stream_close.c */
 extern PyMethodDef tdl__stream_close_methods[];
@@ -92,6 +98,14 @@ void tdl__stream_shut(TdlStream *t);
 static inline int tdl__stream_fd(const TdlStream *t)
 {
     return t->sock_number == NULL || *t->sock_number == t->fd ? t->fd : -1;
+}
+
+/* Send what was held for the turn's end: whoever calls this is about to do what could tell the difference. */
+static inline void tdl__stream_flush(TdlStream *t)
+{
+    if (t->held) {
+        tdl__stream_send_held(t);
+    }
 }
 
 /* Leave an exception that ends the run raised and the rest of the turn queued; true if it is one. */

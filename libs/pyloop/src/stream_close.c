@@ -120,6 +120,7 @@ static void queue_lost(TdlStream *t, PyObject *exc)
 
 void tdl__stream_close(TdlStream *t)
 {
+    tdl__stream_flush(t);
     if (t->state != TDL_STREAM_OPEN) {
         return;
     }
@@ -133,6 +134,7 @@ void tdl__stream_close(TdlStream *t)
 
 void tdl__stream_force_close(TdlStream *t, PyObject *exc)
 {
+    tdl__stream_flush(t);
     if (t->state >= TDL_STREAM_LOST) {
         return;
     }

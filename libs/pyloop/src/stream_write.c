@@ -1,5 +1,6 @@
 /* Writing: send at once, queue what the kernel does not take, and tell the protocol when to stop and go on.
- */
+ * A transport that was seen to write more than once in a turn holds its small writes until the turn's end, and sends
+ * them in one system call: one wake-up of the peer for a head and its body. */
 #include "stream.h"
 
 #include <errno.h>
@@ -12,6 +13,8 @@ enum {
     TDL_WRITE_IOV_MAX = 64,     /* buffers in one sendmsg */
     TDL_WRITE_LOST_LOG_MIN = 5, /* asyncio's LOG_THRESHOLD_FOR_CONNLOST_WRITES */
     TDL_WRITE_QUEUE_MIN = 4,
+    TDL_WRITE_HOLD_MAX = 16 * 1024, /* bytes that wait for the turn's end at most */
+    TDL_WRITE_GATHER_TURNS = 8,     /* turns with one write that unlearn the gathering */
 };
 
 void tdl__stream_queue_clear(TdlStream *t)
@@ -108,6 +111,15 @@ static bool would_block(int error)
     return error == EAGAIN || error == EWOULDBLOCK;
 }
 
+static ssize_t send_now(TdlStream *t, const void *data, size_t len)
+{
+    ssize_t n;
+    do {
+        n = send(tdl__stream_fd(t), data, len, MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    return n;
+}
+
 /* Send what is queued in one system call; -1 with errno, else the bytes taken. */
 static ssize_t send_queue(TdlStream *t)
 {
@@ -119,6 +131,9 @@ static ssize_t send_queue(TdlStream *t)
         iov[i].iov_base = PyBytes_AS_STRING(data) + skip;
         iov[i].iov_len = (size_t)PyBytes_GET_SIZE(data) - skip;
         skip = 0;
+    }
+    if (count == 1) {
+        return send_now(t, iov[0].iov_base, iov[0].iov_len);
     }
     struct msghdr msg = {.msg_iov = iov, .msg_iovlen = count};
     ssize_t n;
@@ -185,7 +200,7 @@ static void write_ready(TdlStream *t)
 void tdl__stream_write_run(struct tdl_item *item)
 {
     TdlStream *t = TDL_CONTAINER_OF(item, TdlStream, write_item);
-    if (!t->loop->closed && t->state <= TDL_STREAM_CLOSING && t->queue_len > 0) {
+    if (!t->loop->closed && t->state <= TDL_STREAM_CLOSING && t->queue_len > 0 && !t->held) {
         PyObject *context = Py_NewRef(t->context);
         if (PyContext_Enter(context) == 0) {
             write_ready(t);
@@ -238,17 +253,8 @@ static int write_lost(TdlStream *t)
     return 0;
 }
 
-static ssize_t send_now(TdlStream *t, const void *data, size_t len)
-{
-    ssize_t n;
-    do {
-        n = send(tdl__stream_fd(t), data, len, MSG_NOSIGNAL);
-    } while (n < 0 && errno == EINTR);
-    return n;
-}
-
-/* Queue what the first send left over. Only bytes can be kept as they are: anything else may change later. */
-static int write_rest(TdlStream *t, PyObject *data, const Py_buffer *view, size_t sent)
+/* Queue what is not sent yet. Only bytes can be kept as they are: anything else may change later. */
+static int keep(TdlStream *t, PyObject *data, const Py_buffer *view, size_t sent)
 {
     PyObject *rest;
     if (PyBytes_CheckExact(data)) {
@@ -259,10 +265,101 @@ static int write_rest(TdlStream *t, PyObject *data, const Py_buffer *view, size_
     }
     int code = rest != NULL ? queue_push(t, rest, sent) : -1;
     Py_XDECREF(rest);
-    if (code == 0 && (code = want_writable(t)) == 0) {
+    return code;
+}
+
+/* Wait for the kernel to take the queue. */
+static int wait_rest(TdlStream *t)
+{
+    if (t->queue_len > 0 && t->state < TDL_STREAM_LOST && want_writable(t) == 0) {
         tdl__stream_maybe_pause(t);
     }
-    return code == 0 && !PyErr_Occurred() ? 0 : -1;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Send a queue that the kernel has not refused yet. */
+static void send_queued(TdlStream *t)
+{
+    ssize_t n = send_queue(t);
+    if (n < 0 && !would_block(errno)) {
+        send_failed(t, errno);
+    } else if (n > 0) {
+        queue_sent(t, (size_t)n);
+    }
+}
+
+/* Leaves no exception: a failure is told to the protocol. What is dropped with the write that failed does not count for
+ * asyncio's warning about writes to a lost connection: the program could not know yet. In a forked child it is the
+ * parent that sends. */
+void tdl__stream_send_held(TdlStream *t)
+{
+    t->held = false;
+    if (tdl__uv_forked(t->loop)) {
+        tdl__stream_queue_clear(t);
+        return;
+    }
+    send_queued(t);
+    if (PyErr_Occurred() || wait_rest(t) < 0) {
+        PyErr_WriteUnraisable((PyObject *)t);
+    }
+}
+
+void tdl__streams_send_held(TdlLoop *loop)
+{
+    struct tdl_link *link = tdl_queue_take(&loop->flush);
+    while (link != NULL) {
+        TdlStream *t = TDL_CONTAINER_OF(link, TdlStream, flush_link);
+        link = link->next;
+        t->flush_listed = false;
+        if (t->held) {
+            if (t->queue_len == 1 && t->gather > 0) {
+                t->gather--;
+            }
+            tdl__stream_send_held(t);
+        }
+        Py_DECREF(t);
+    }
+}
+
+static size_t hold_max(const TdlStream *t)
+{
+    return t->high_water < TDL_WRITE_HOLD_MAX ? t->high_water : TDL_WRITE_HOLD_MAX;
+}
+
+/* Learn from a write whether the next turn's should be held. */
+static void note_write(TdlStream *t)
+{
+    uint32_t turn = (uint32_t)t->loop->turns;
+    if (t->write_turn != turn) {
+        t->write_turn = turn;
+    } else {
+        t->gather = TDL_WRITE_GATHER_TURNS;
+    }
+}
+
+/* Whether a write may wait for the turn's end. Another thread's may not: nobody knows when the turn ends for it. */
+static bool may_hold(const TdlStream *t, size_t len)
+{
+    const TdlLoop *loop = t->loop;
+    return (t->gather > 0 || loop->gather_all) && loop->gathering && t->state == TDL_STREAM_OPEN &&
+           len <= hold_max(t) && PyThread_get_thread_ident() == loop->run_thread;
+}
+
+static int write_held(TdlStream *t, PyObject *data, const Py_buffer *view)
+{
+    if (keep(t, data, view, 0) < 0) {
+        return -1;
+    }
+    t->held = true;
+    if (!t->flush_listed) {
+        t->flush_listed = true;
+        Py_INCREF(t); /* the list's reference */
+        tdl_queue_push(&t->loop->flush, &t->flush_link);
+    }
+    if (t->write_size > hold_max(t)) {
+        tdl__stream_send_held(t);
+    }
+    return 0;
 }
 
 /* What asyncio of this version says that write() takes. */
@@ -290,8 +387,16 @@ static int write_view(TdlStream *t, PyObject *data, const Py_buffer *view)
     if (view->len == 0) {
         return 0;
     }
+    if (!PyBytes_CheckExact(data) && (size_t)view->len > hold_max(t)) {
+        tdl__stream_flush(t); /* rather than copy it */
+    }
     if (t->state >= TDL_STREAM_LOST) {
         return write_lost(t);
+    }
+    bool hold = t->held || (t->queue_len == 0 && may_hold(t, (size_t)view->len));
+    note_write(t);
+    if (hold) {
+        return write_held(t, data, view);
     }
     size_t sent = 0;
     if (t->queue_len == 0) {
@@ -306,7 +411,7 @@ static int write_view(TdlStream *t, PyObject *data, const Py_buffer *view)
         }
         sent = n > 0 ? (size_t)n : 0;
     }
-    return write_rest(t, data, view, sent);
+    return keep(t, data, view, sent) == 0 ? wait_rest(t) : -1;
 }
 
 static PyObject *stream_write(PyObject *self, PyObject *data)
@@ -333,6 +438,17 @@ static PyObject *stream_write(PyObject *self, PyObject *data)
     Py_RETURN_NONE;
 }
 
+/* Forget the last objects of the queue. */
+static void queue_cut(TdlStream *t, uint32_t len)
+{
+    while (t->queue_len > len) {
+        PyObject *data = t->queue[t->queue_head + --t->queue_len];
+        t->write_size -= (size_t)PyBytes_GET_SIZE(data);
+        Py_DECREF(data);
+    }
+}
+
+/* Queue all of them or, with an exception, none. */
 static int queue_lines(TdlStream *t, PyObject *lines)
 {
     PyObject *seq = PySequence_Fast(lines, "can only join an iterable");
@@ -340,6 +456,7 @@ static int queue_lines(TdlStream *t, PyObject *lines)
         return -1;
     }
     int code = 0;
+    uint32_t len = t->queue_len;
     for (Py_ssize_t i = 0; code == 0 && i < PySequence_Fast_GET_SIZE(seq); i++) {
         PyObject *line = Py_NewRef(PySequence_Fast_GET_ITEM(seq, i));
         PyObject *data = PyBytes_CheckExact(line) ? Py_NewRef(line) : NULL;
@@ -352,6 +469,9 @@ static int queue_lines(TdlStream *t, PyObject *lines)
         }
         Py_XDECREF(data);
         Py_DECREF(line);
+    }
+    if (code < 0) {
+        queue_cut(t, len);
     }
     Py_DECREF(seq);
     return code;
@@ -370,7 +490,7 @@ static PyObject *stream_writelines(PyObject *self, PyObject *lines)
         }
         Py_RETURN_NONE;
     }
-    bool idle = t->queue_len == 0;
+    bool idle = t->held || t->queue_len == 0;
     if (queue_lines(t, lines) < 0) {
         return NULL;
     }
@@ -379,19 +499,10 @@ static PyObject *stream_writelines(PyObject *self, PyObject *lines)
         Py_RETURN_NONE;
     }
     if (idle && t->queue_len > 0) {
-        ssize_t n = send_queue(t);
-        if (n < 0 && !would_block(errno)) {
-            send_failed(t, errno);
-        } else if (n > 0) {
-            queue_sent(t, (size_t)n);
-        }
+        t->held = false;
+        send_queued(t);
     }
-    if (t->queue_len > 0 && t->state < TDL_STREAM_LOST) {
-        if (want_writable(t) == 0) {
-            tdl__stream_maybe_pause(t);
-        }
-    }
-    if (PyErr_Occurred()) {
+    if (wait_rest(t) < 0) {
         return NULL;
     }
     Py_RETURN_NONE;
@@ -400,6 +511,7 @@ static PyObject *stream_writelines(PyObject *self, PyObject *lines)
 static PyObject *stream_write_eof(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlStream *t = TDL_STREAM(self);
+    tdl__stream_flush(t);
     if (t->state != TDL_STREAM_OPEN || t->eof) {
         Py_RETURN_NONE;
     }
@@ -422,6 +534,7 @@ static PyObject *stream_make_empty_waiter(PyObject *self, PyObject *Py_UNUSED(ig
         PyErr_SetString(PyExc_RuntimeError, "Empty waiter is already set");
         return NULL;
     }
+    tdl__stream_flush(t);
     PyObject *waiter = PyObject_CallMethod((PyObject *)t->loop, "create_future", NULL);
     if (waiter == NULL) {
         return NULL;

@@ -214,6 +214,7 @@ static PyObject *stream_get_extra_info(PyObject *self, PyObject *args, PyObject 
                                      &fallback)) {
         return NULL;
     }
+    tdl__stream_flush(t);
     PyObject *extra = extra_dict(t);
     PyObject *value = extra != NULL ? PyDict_GetItemWithError(extra, name) : NULL;
     if (value != NULL || PyErr_Occurred()) {
@@ -280,6 +281,7 @@ static PyObject *stream_get_protocol(PyObject *self, PyObject *Py_UNUSED(ignored
 
 static PyObject *stream_get_write_buffer_size(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    tdl__stream_flush(TDL_STREAM(self));
     return PyLong_FromSize_t(TDL_STREAM(self)->write_size);
 }
 
@@ -315,6 +317,7 @@ int tdl__parse_write_limits(TdlLoop *loop, PyObject *args, PyObject *kwargs, siz
 static PyObject *stream_set_write_buffer_limits(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     TdlStream *t = TDL_STREAM(self);
+    tdl__stream_flush(t);
     if (tdl__parse_write_limits(t->loop, args, kwargs, &t->high_water, &t->low_water) < 0) {
         return NULL;
     }
@@ -423,6 +426,7 @@ static void stream_dealloc(PyObject *self)
 
 static PyObject *get_sock(PyObject *self, void *Py_UNUSED(closure))
 {
+    tdl__stream_flush(TDL_STREAM(self));
     PyObject *sock =
         TDL_STREAM(self)->state == TDL_STREAM_CLOSED ? NULL : tdl__stream_socket(TDL_STREAM(self));
     return sock != NULL || PyErr_Occurred() ? sock : Py_NewRef(Py_None);

@@ -35,6 +35,13 @@ def _pool_is_known(executor: Any) -> bool:
     return getattr(executor, "_initializer", executor) is None and not executor._broken
 
 
+def _before_fork() -> None:
+    """Send what the turn's writes hold: the parent may end without another turn, and leave its connections to the child."""
+    loop: Any = asyncio._get_running_loop()
+    if isinstance(loop, Loop):
+        loop._flush_writes()
+
+
 class _Watched:
     """The part of a selector that asyncio's Python transports look at for their repr."""
 
@@ -489,4 +496,5 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[mi
                 transp.resume_reading()
 
 
+os.register_at_fork(before=_before_fork)
 Loop._looks_up_natively = True  # this class itself, and no subclass of it
