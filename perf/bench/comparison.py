@@ -149,9 +149,12 @@ def _gather(documents: list[dict]) -> dict[str, _Gathered]:
 
 
 def _limit(expression: str, cells: dict[str, Cell], best: float | None) -> float | None:
-    """The figure an expression allows: `0.9 best`, `0.25 uvloop` or `asyncio + 5`; None without that arm."""
+    """The figure an expression allows: `0.9 best`, `0.25 uvloop`, `asyncio + 5` or `under 1`; None without that arm."""
     product = re.fullmatch(r"([\d.]+) (\S+)", expression)
     total = re.fullmatch(r"(\S+) \+ ([\d.]+)", expression)
+    absolute = re.fullmatch(r"under ([\d.]+)", expression)
+    if absolute:
+        return float(absolute.group(1))
     if not product and not total:
         raise SystemExit(f"compare: cannot read the target {expression!r}")
     arm = product.group(2) if product else total.group(1)

@@ -27,13 +27,27 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import comparison
+import compare_print
 import report
 
+TARGETS = HERE.parent / "targets-files.json"
 SMALL_FILES = 1000
 SMALL_BYTES = 4096
 ARMS = ["treadle", "treadle_shape", "caio", "caio_plain", "caio_deferred", "aiofile", "aiofiles", "executor", "limit"]
+#: What may follow an arm's name after a `+`, as options of FileContext and of the C tool.
+WORDS = {
+    **{word: {"engine": engine} for word, engine in (("uring", "linux_uring"), ("aio", "linux_aio"), ("threads", "threads"))},
+    **{mode: {"mode": mode} for mode in ("adaptive", "deferred", "immediate")},
+    "sqpoll": {"sqpoll": True},
+    "noinline": {"inline": False},
+}
+VARIANTS = ["treadle", *[f"treadle+{word}" for word in ("aio", "threads", "deferred", "immediate", "noinline", "sqpoll")],
+            "limit", *[f"limit+{word}" for word in ("aio", "threads", "deferred", "immediate", "sqpoll")]]
 NEEDS = {"treadle": "treadle", "treadle_shape": "treadle", "caio": "caio", "caio_plain": "caio", "caio_deferred": "caio",
          "aiofile": "aiofile", "aiofiles": "aiofiles"}
+#: Arms with a thread per operation get a quarter of the operations.
+SLOW = ("aiofile", "aiofiles", "executor")
 
 # name: kind, block, depth, operations of a sample
 CASES = {
@@ -51,6 +65,18 @@ CASES = {
 }
 
 
+def parse_arm(arm: str) -> tuple[str, dict, str | None]:
+    """Library, options and loop of an arm such as `treadle+threads+deferred@uvloop`."""
+    name, _, loop = arm.partition("@")
+    base, *words = name.split("+")
+    options: dict = {}
+    for word in words:
+        if word not in WORDS or base not in ("treadle", "limit"):
+            raise SystemExit(f"fileio.py: no arm {arm}")
+        options.update(WORDS[word])
+    return base, options, loop or None
+
+
 # ---- one operation, by arm: a function of (fd, block, offset) that is awaited
 
 
@@ -58,16 +84,18 @@ class Subject:
     """What an arm offers: read, write and sync at an offset, and a whole small file."""
 
     def __init__(self, arm: str, depth: int, folder: Path) -> None:
+        arm, options, _ = parse_arm(arm)
         self.arm, self.depth, self.folder = arm, depth, folder
         self.closers: list = []
         limit = max(depth, 16)
         if arm == "treadle":
             from treadle import fileio
 
-            files = fileio.FileContext(max_requests=limit)
+            files = fileio.FileContext(max_requests=limit, **options)
             self.closers.append(files.close)
             self.read, self.write, self.sync = (lambda fd, n, at: files.read(fd, n, at)), files.write, files.fdatasync
-            self.whole = fileio.read_bytes
+            self.readinto = files.readinto
+            self.whole = (lambda path: files.read_file(path, 2 * SMALL_BYTES)) if options else fileio.read_bytes
         elif arm.startswith("caio") or arm == "treadle_shape":
             self._contexts(arm, limit)
         elif arm == "executor":
@@ -181,15 +209,11 @@ async def measure_case(arm: str, kind: str, block: int, depth: int, ops: int, fo
                 raise OSError("short read")
 
     async def direct_reads() -> None:
-        if arm != "treadle":
+        if subject.arm != "treadle":
             return await reads()
-        from treadle import fileio
-
         buffer = mmap.mmap(-1, block)
-        files = subject.closers[0].__self__
-        assert isinstance(files, fileio.FileContext)
         for at in offsets:
-            if await files.readinto(fd, buffer, at) != block:
+            if await subject.readinto(fd, buffer, at) != block:
                 raise OSError("short read")
 
     async def writes() -> None:
@@ -209,16 +233,17 @@ async def measure_case(arm: str, kind: str, block: int, depth: int, ops: int, fo
             await subject.read(fd, 4, at)
 
     worker = {"direct": direct_reads, "write": writes, "sync": writes, "small": wholes, "idle": idle}.get(kind, reads)
-    stall = 0.0
+    stall = busy = 0.0
     done = False
 
     async def ticker() -> None:
-        nonlocal stall
-        last = time.perf_counter()
+        nonlocal stall, busy
+        last, ran = time.perf_counter(), time.thread_time()
         while not done:
             await asyncio.sleep(0)
-            now = time.perf_counter()
+            now, runs = time.perf_counter(), time.thread_time()
             stall, last = max(stall, now - last), now
+            busy, ran = max(busy, runs - ran), runs
 
     await subject.read(fd, block, 0) if kind in ("hot", "stall", "idle") else None
     watch = asyncio.ensure_future(ticker()) if kind == "stall" else None
@@ -232,22 +257,21 @@ async def measure_case(arm: str, kind: str, block: int, depth: int, ops: int, fo
         close()
     os.close(fd)
     return {"ops": ops, "wall_us": wall / 1e3 / ops, "cpu_us": cpu / 1e3 / ops, "stall_ms": stall * 1e3,
-            "share": cpu / wall}
+            "stall_cpu_ms": busy * 1e3, "share": cpu / wall}
 
 
 def child(args: argparse.Namespace) -> int:
     kind, block, depth, ops = CASES[args.case[0]]
-    ops = max(depth, int(ops * args.scale))
-    if args.loop == "asyncio":
-        run = asyncio.run
-    else:
-        run = getattr(importlib.import_module(args.loop), "run")
+    base, _, loop = parse_arm(args.arm)
+    ops = max(depth, int(ops * args.scale * (0.25 if base in SLOW and kind != "idle" else 1)))
+    run = getattr(importlib.import_module(loop or args.loop), "run")
     print(json.dumps(run(measure_case(args.arm, kind, block, depth, ops, args.folder, args.file_mib))))
     return 0
 
 
-def limit_sample(args: argparse.Namespace, kind: str, block: int, depth: int) -> dict:
+def limit_sample(args: argparse.Namespace, options: dict, kind: str, block: int, depth: int) -> dict:
     """The C tool on the same file, as one sample."""
+    words = [word for key, value in options.items() for word in (f"--{key}", str(int(value) if value in (True, False) else value))]
     case = {"hot": "hot_read", "cold": "cold_read", "direct": "direct_read", "write": "write", "sync": "write_sync",
             "small": "small_files"}.get(kind)
     if case is None or args.limit is None:
@@ -255,17 +279,19 @@ def limit_sample(args: argparse.Namespace, kind: str, block: int, depth: int) ->
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "sample.json"
         subprocess.run([str(args.limit), "--folder", str(args.folder), "--depth", str(depth), "--block", str(block),
-                        "--file-mib", str(args.file_mib), "--samples", "1", "--keep", "1", "--json", str(out), "--case", case],
+                        "--file-mib", str(args.file_mib), "--samples", "1", "--keep", "1", "--json", str(out), *words, "--case", case],
                        check=True, timeout=args.timeout, stdout=subprocess.DEVNULL)
         sample = json.loads(out.read_text())["samples"][-1]
-    return {"ops": sample["ops"], "wall_us": sample["wall_us"], "cpu_us": sample["cpu_us"], "stall_ms": 0.0, "share": 0.0}
+    return {"ops": sample["ops"], "wall_us": sample["wall_us"], "cpu_us": sample["cpu_us"], "stall_ms": 0.0,
+            "stall_cpu_ms": 0.0, "share": 0.0}
 
 
 def measure(args: argparse.Namespace, arm: str, case: str) -> dict:
     """A sample of one arm in a process of its own."""
     kind, block, depth, _ = CASES[case]
-    if arm == "limit":
-        return limit_sample(args, kind, block, depth)
+    base, options, _ = parse_arm(arm)
+    if base == "limit":
+        return limit_sample(args, options, kind, block, depth)
     done = subprocess.run([sys.executable, __file__, "--child", "--arm", arm, "--case", case, "--loop", args.loop,
                            "--folder", str(args.folder), "--scale", str(args.scale), "--file-mib", str(args.file_mib)],
                           capture_output=True, text=True, timeout=args.timeout, check=False)
@@ -275,14 +301,35 @@ def measure(args: argparse.Namespace, arm: str, case: str) -> dict:
     return json.loads(done.stdout)
 
 
-def as_sample(case: str, turn: int, found: dict | None, error: str | None) -> dict:
+def as_samples(case: str, turn: int, found: dict | None, error: str | None) -> list[dict]:
+    """The row of the case, and a second one of CPU per operation where that is held against a target too."""
     kind = CASES[case][0]
-    unit = {"idle": "share of a core", "stall": "ms"}.get(kind, "cpu us/op")
+    unit = {"idle": "share of a core", "stall": "ms"}.get(kind, "ops/s")
     base = {"case": case, "title": case.replace("_", " "), "part": "D", "unit": unit, "round": turn}
     if found is None:
-        return {**base, "ok": False, "kind": "failed", "error": error}
-    value = {"idle": found["share"], "stall": found["stall_ms"]}.get(kind, found["cpu_us"])
-    return {**base, "ok": True, "ops": found["ops"], "value": value, "wall_us": found["wall_us"], "cpu_us": found["cpu_us"]}
+        return [{**base, "ok": False, "kind": "failed", "error": error}]
+    value = {"idle": found["share"], "stall": found["stall_ms"]}.get(kind, 1e6 / found["wall_us"])
+    sample = {**base, "ok": True, "ops": found["ops"], "value": value, "wall_us": found["wall_us"], "cpu_us": found["cpu_us"]}
+    if kind == "stall":
+        sample["extra"] = {"cpu_ms": found["stall_cpu_ms"]}
+    if kind != "cold":
+        return [sample]
+    return [sample, {**sample, "case": f"{case}_cpu", "title": f"{sample['title']}, cpu", "unit": "cpu us/op", "value": found["cpu_us"]}]
+
+
+def verdicts(documents: list[dict]) -> str:
+    """Each row that has a target, for treadle's own API and for the class in caio's shape."""
+    targets = json.loads(TARGETS.read_text())
+    lines = ["| row | arm | figure | target | allowed | verdict |", "|---|---|---|---|---|---|"]
+    for subject in ("treadle", "treadle_shape"):
+        for row in comparison.compare(documents, targets, subject).rows:
+            cell = row.cells.get(subject)
+            for target in row.targets if cell is not None else ():
+                allowed = "?" if target.limit is None else compare_print.figure(target.limit)
+                state = "?" if target.met is None else "met" if target.met else "SHORT"
+                lines.append(f"| {row.title} | {subject} | {compare_print.figure(cell.median)} {row.unit} | {target.text} | "
+                             f"{allowed} | {state} |")
+    return "\n".join(lines)
 
 
 def table(results: dict[str, dict[str, list[dict]]], arms: list[str]) -> str:
@@ -300,7 +347,8 @@ def table(results: dict[str, dict[str, list[dict]]], arms: list[str]) -> str:
             if CASES[case][0] == "idle":
                 cells.append(f"{100 * statistics.median([s['share'] for s in samples]):.2f}%")
             elif CASES[case][0] == "stall":
-                cells.append(f"{statistics.median([s['stall_ms'] for s in samples]):.2f} ms")
+                wall, cpu = (statistics.median([s[key] for s in samples]) for key in ("stall_ms", "stall_cpu_ms"))
+                cells.append(f"{wall:.2f} ms, {cpu:.2f} of CPU")
             else:
                 cells.append(f"{1e3 / wall:.1f}k / {cpu:.1f}" + (f" ({limit / wall:.2f})" if limit and arm != "limit" else ""))
         lines.append(f"| {case} | " + " | ".join(cells) + " |")
@@ -309,7 +357,10 @@ def table(results: dict[str, dict[str, list[dict]]], arms: list[str]) -> str:
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--arms", default=",".join(ARMS), help="comma-separated; default: all that are installed")
+    parser.add_argument("--arms", default=",".join(ARMS),
+                        help=f"comma-separated, default: all that are installed; treadle and limit take +{', +'.join(WORDS)}, "
+                             "each arm @LOOP")
+    parser.add_argument("--variants", action="store_true", help="instead of those arms, treadle's engines and modes")
     parser.add_argument("--case", action="append", default=[], metavar="NAME", help="rows; default: all")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="share of each sample's operations")
@@ -328,13 +379,20 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
+def available(args: argparse.Namespace, arm: str) -> bool:
+    """Whether this interpreter has the arm's library, or the C tool was named."""
+    base, _, _ = parse_arm(arm)
+    if base == "limit":
+        return args.limit is not None
+    return base == "executor" or (base in NEEDS and importlib.util.find_spec(NEEDS[base]) is not None)
+
+
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
     if args.child:
         return child(args)
     prepare(args.folder, args.file_mib)
-    arms = [arm for arm in args.arms.split(",")
-            if (arm in ("executor",) or (arm == "limit" and args.limit) or (arm in NEEDS and importlib.util.find_spec(NEEDS[arm])))]
+    arms = [arm for arm in (VARIANTS if args.variants else args.arms.split(",")) if available(args, arm)]
     cases = args.case or list(CASES)
     results: dict[str, dict[str, list[dict]]] = {case: {arm: [] for arm in arms} for case in cases}
     samples: dict[str, list[dict]] = {arm: [] for arm in arms}
@@ -347,13 +405,14 @@ def main(argv: list[str] | None = None) -> int:
                     results[case][arm].append(found)
                 except (LookupError, subprocess.SubprocessError) as exc:
                     error = str(exc)
-                samples[arm].append(as_sample(case, turn, found, error))
+                samples[arm] += as_samples(case, turn, found, error)
         print(f"round {turn + 1} of {args.rounds} done", flush=True)
     out = args.out or report.ROOT / "out" / time.strftime("fileio-%Y%m%d-%H%M%S")
     shown = {"rounds": args.rounds, "scale": args.scale, "loop": args.loop, "case": args.case}
-    for arm in arms:
-        report.write(out / f"{arm}.json", report.document("fileio.py", arm, shown, samples[arm]))
-    text = table(results, arms)
+    documents = [report.document("fileio.py", arm, shown, samples[arm]) for arm in arms]
+    for document in documents:
+        report.write(out / f"{document['arm']}.json", document)
+    text = f"{table(results, arms)}\n\n{verdicts(documents)}"
     (out / "table.md").write_text(text + "\n")
     print(f"\n{text}\n\nwritten to {out}")
     return 0

@@ -141,6 +141,7 @@ def test_a_row_that_an_arm_did_not_run_is_left_open():
     ("0.25 uvloop", 1.5, False),
     ("asyncio + 5", 9.0, True),
     ("1.1 libuv", None, None),
+    ("under 2", 2.0, False),
 ])
 def test_a_target_is_a_ratio_to_what_ran_beside_it(expression, limit, met):
     row = only_row(rounds("treadle", 3, 3), rounds("uvloop", 6, 6), rounds("asyncio", 4, 4), targets=[expression])
