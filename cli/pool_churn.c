@@ -1,4 +1,4 @@
-/* What a loop's turn does to a connection pool behind threads: drivers post requests from their own threads, each
+/* What a loop's turn does to a connection pool behind threads: drivers post queries from their own threads, each
  * takes a connection out of a small pool, asks PostgreSQL, and puts it back into an idle queue that discards what
  * does not fit. The pool behaves as SQLAlchemy's queue pool on asyncio does. */
 #include "common/bench.h"
@@ -19,13 +19,15 @@
 
 static const char *dsn;
 static const char *turn = "generation";
-static const char *query = "SELECT count(*) FROM pg_class";
+/* Waits on the server, as for a disk: what keeps the loop busy all the time bunches answers in any turn. */
+static const char *query = "SELECT count(*) FROM pg_class, pg_sleep(0.003)";
 static long spin_us;
 static long pool_size = 4;
 static long overflow_max = 2;
 static long threads = 8;
 static long requests = 8000;
 static long queries = 2;
+static long per_checkout = 1;
 static long think_us;
 static long work_us;
 
@@ -49,13 +51,15 @@ struct connection {
     enum connection_state state;
 };
 
-/* One driver's request; it is posted again and again. `item` runs each step of it on the loop. */
+/* One driver's request, or the part of it that one connection serves; it is posted again and again. `item` runs each
+ * step of it on the loop. */
 struct request {
     struct tdl_item item;
     struct driver *driver;
     struct connection *connection;
     struct request *next_waiting;
     long queries_left;
+    bool ends; /* the part that is the request's last */
 };
 
 struct driver {
@@ -295,7 +299,7 @@ static void run_request(struct tdl_item *item)
     }
     check_in(churn, r->connection);
     r->connection = NULL;
-    if (++churn->answered == churn->warm) {
+    if (r->ends && ++churn->answered == churn->warm) {
         churn->kept = churn->opened;
         churn->begin = tdl_bench_begin();
     }
@@ -328,9 +332,12 @@ static void *drive(void *arg)
 {
     struct driver *d = arg;
     for (size_t i = 0; i < d->count; i++) {
-        d->request.queries_left = queries;
-        (void)tdl_wake_host_post(&d->churn->host, &d->request.item);
-        await_reply(d);
+        for (long left = queries; left > 0; left -= per_checkout) {
+            d->request.queries_left = left < per_checkout ? left : per_checkout;
+            d->request.ends = left <= per_checkout;
+            (void)tdl_wake_host_post(&d->churn->host, &d->request.item);
+            await_reply(d);
+        }
         if (think_us > 0)
             think(d);
     }
@@ -579,6 +586,8 @@ int main(int argc, char **argv)
         {"threads", "driver threads, one request each at a time", &threads, 1, 1000, NULL},
         {"requests", "requests per sample", &requests, 1, 100000000, NULL},
         {"queries", "queries per request", &queries, 1, 1000, NULL},
+        {"per-checkout", "queries that are posted together and asked on one connection", &per_checkout, 1,
+         1000, NULL},
         {"query", "what is asked", NULL, 0, 0, &query},
         {"think-us", "pause of a driver between two requests", &think_us, 0, 10000000, NULL},
         {"work-us", "CPU that each step of a request takes on the loop", &work_us, 0, 1000000, NULL},

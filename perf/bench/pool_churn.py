@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What a loop does to SQLAlchemy's connection pool behind threads, on any loop or on asyncio with another turn.
 
-Eight threads hand requests to the loop by call_soon_threadsafe; each takes a connection of asyncpg out of a pool of
-4 with 2 overflow, asks twice, and puts it back. With --arms, several loops are measured interleaved and compared.
+Eight threads make requests of two queries. A query is handed to the loop by call_soon_threadsafe, takes a connection of
+asyncpg out of a pool of 4 with 2 overflow, and puts it back; with --per-checkout 2 one connection serves a request.
+With --arms, several loops are measured interleaved and compared.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ import harness
 import loops
 import report
 
-QUERY = "SELECT count(*) FROM pg_class"
+# Waits on the server, as for a disk: what keeps the loop busy all the time bunches answers in any turn.
+QUERY = "SELECT count(*) FROM pg_class, pg_sleep(0.003)"
 CASES = {
     "churn_connections": ("connections opened, by pg_stat_database", "per 1,000 requests"),
     "churn_cpu": ("CPU of all threads per request", "cpu us/op"),
@@ -99,24 +101,26 @@ class Churn:
         # Without TLS from the start: some loops cannot change a transport's protocol, which asyncpg's offer of TLS needs.
         self.engine = create_async_engine(dsn.replace("postgresql://", "postgresql+asyncpg://"), pool_size=args.pool,
                                           max_overflow=args.overflow, connect_args={"ssl": False},
-                                          isolation_level="AUTOCOMMIT" if args.autocommit else None)
+                                          isolation_level=None if args.transaction else "AUTOCOMMIT")
         event.listen(self.engine.sync_engine.pool, "connect", self._count)
 
     def _count(self, *_) -> None:
         self.opened += 1
 
-    async def request(self) -> None:
+    async def ask(self, queries: int, ends: bool) -> None:
+        """The part of a request that one connection serves."""
         async with self.engine.connect() as connection:
-            for _ in range(self.args.queries):
+            for _ in range(queries):
                 await connection.execute(self.query)
-        self.answered += 1
-        if self.answered == self.warm:
+        self.answered += ends
+        if ends and self.answered == self.warm:
             self.begun = time.monotonic(), time.process_time(), self.opened
 
     def drive(self, loop: asyncio.AbstractEventLoop, count: int, failed: list) -> None:
         try:
-            for _ in range(count):
-                asyncio.run_coroutine_threadsafe(self.request(), loop).result(60)
+            for left in count * list(range(self.args.queries, 0, -self.args.per_checkout)):
+                part = self.ask(min(left, self.args.per_checkout), left <= self.args.per_checkout)
+                asyncio.run_coroutine_threadsafe(part, loop).result(60)
         except BaseException as error:
             failed.append(error)
 
@@ -211,8 +215,8 @@ def run_here(args: argparse.Namespace) -> int:
             for sample in measure(args, server):
                 samples.append({**sample, "round": turn})
     shown = {name: getattr(args, name) for name in
-             ("loop", "turn", "spin_us", "pool", "overflow", "threads", "requests", "queries", "query", "autocommit",
-              "samples")}
+             ("loop", "turn", "spin_us", "pool", "overflow", "threads", "requests", "queries", "per_checkout", "query",
+              "transaction", "samples")}
     document = report.document("pool_churn.py", args.arm or args.loop, shown, samples, packages=packages())
     if args.json:
         report.write(args.json, document)
@@ -236,14 +240,15 @@ def shape_of(name: str) -> list[str]:
 def command_of(name: str, args: argparse.Namespace, server: harness.Postgres, target: Path) -> list[str]:
     """The process that takes one sample of an arm; the arm `C/...` is the tool in C."""
     options = ["--pool", args.pool, "--overflow", args.overflow, "--threads", args.threads, "--requests", args.requests,
-               "--queries", args.queries, "--query", args.query, "--samples", 1, "--arm", name, "--json", target]
+               "--queries", args.queries, "--per-checkout", args.per_checkout, "--query", args.query, "--samples", 1,
+               "--arm", name, "--json", target]
     if name.partition("/")[0] == "C":
         tool = next((path for path in (report.ROOT / "build" / build / "cli" / "pool_churn" for build in ("release", "bench-tools"))
                      if path.exists()), "pool_churn")
         command = [args.tool or tool, "--dsn", server.dsn(), "--warmup", 0, *shape_of(name)[2:]]
     else:
         command = [sys.executable, Path(__file__).resolve(), "--server", f"{server.port}/{server.database}", *shape_of(name)]
-        command += ["--autocommit"] if args.autocommit else []
+        command += ["--transaction"] if args.transaction else []
     return [str(part) for part in [*command, *options]]
 
 
@@ -255,7 +260,7 @@ def run_arms(args: argparse.Namespace) -> int:
              if name.startswith("C/") or name == "C" or arms.installed(arms.parse(name.partition("/")[0]))]
     out = args.out or report.ROOT / "out" / time.strftime("churn-%Y%m%d-%H%M%S")
     merged: dict[str, dict] = {}
-    with harness.postgres() as server, tempfile.TemporaryDirectory(prefix="treadle-churn-") as folder:
+    with server_of(args) as server, tempfile.TemporaryDirectory(prefix="treadle-churn-") as folder:
         for turn in range(args.rounds):
             print(f"round {turn + 1} of {args.rounds}: {', '.join(names)}", flush=True)
             for name in arms.rotated(names, turn):
@@ -297,7 +302,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--requests", type=int, default=4000, help="requests per sample")
     parser.add_argument("--queries", type=int, default=2, help="queries per request")
     parser.add_argument("--query", default=QUERY, help="what is asked")
-    parser.add_argument("--autocommit", action="store_true", help="no BEGIN and ROLLBACK around the queries, as in the tool in C")
+    parser.add_argument("--per-checkout", type=int, default=1, help="queries that are posted together and asked on one connection")
+    parser.add_argument("--transaction", action="store_true",
+                        help="BEGIN and ROLLBACK around the queries of a connection, which the tool in C lacks")
     parser.add_argument("--samples", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=5, help="rounds over the arms")
     parser.add_argument("--server", metavar="PORT/DATABASE", help="a server that harness.py started; default: one of its own")

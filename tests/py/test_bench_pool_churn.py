@@ -12,8 +12,18 @@ from test_bench_micro import BENCH, built, conforms  # noqa: F401
 
 sys.path.insert(0, str(BENCH))
 
+import harness  # noqa: E402
+
 pytestmark = pytest.mark.timeout(300)
 CASES = {"churn_connections", "churn_cpu", "churn_rate"}
+
+
+@pytest.fixture(scope="module")
+def server():
+    """One cluster for all runs that need none of their own: to make it takes longer than they do."""
+    pytest.importorskip("asyncpg")
+    with harness.postgres() as running:
+        yield running
 
 
 def run_tool(built, *arguments, **env):  # noqa: F811
@@ -21,9 +31,10 @@ def run_tool(built, *arguments, **env):  # noqa: F811
                           env={**os.environ, **env})
 
 
-def run_churn(*arguments, env=None):
-    return subprocess.run([sys.executable, BENCH / "pool_churn.py", *map(str, arguments)], capture_output=True, text=True,
-                          timeout=200, env={**os.environ, **(env or {})})
+def run_churn(server, *arguments, env=None):
+    command = [sys.executable, BENCH / "pool_churn.py", "--server", f"{server.port}/{server.database}"]
+    return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, timeout=200,
+                          env={**os.environ, **(env or {})})
 
 
 def figures(document):
@@ -32,13 +43,20 @@ def figures(document):
     return {sample["case"]: sample["value"] for sample in document["samples"]}
 
 
-@pytest.mark.parametrize("shape", [[], ["--turn", "quiescent", "--spin-us", "50", "--work-us", "5", "--think-us", "10"]])
-def test_the_c_tool_starts_a_server_of_its_own_and_fits_the_schema(shape, built, tmp_path):  # noqa: F811
+def test_the_c_tool_starts_a_server_of_its_own_and_fits_the_schema(built, tmp_path):  # noqa: F811
     target = tmp_path / "churn.json"
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)  # PostgreSQL runs as another user
-        done = run_tool(built, "--smoke", "--arm", "shape", *shape, "--json", target, TMPDIR=folder)
+        done = run_tool(built, "--smoke", "--json", target, TMPDIR=folder)
         assert not os.listdir(folder), "the tool left its cluster behind"
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert figures(conforms(target))["churn_rate"] > 0
+
+
+def test_the_c_tool_takes_another_shape_and_a_server_that_is_there(built, server, tmp_path):  # noqa: F811
+    target = tmp_path / "churn.json"
+    done = run_tool(built, "--smoke", "--arm", "shape", "--turn", "quiescent", "--spin-us", 50, "--work-us", 5, "--think-us", 10,
+                    "--queries", 3, "--per-checkout", 2, "--query", "SELECT 1", "--dsn", server.dsn(), "--json", target)
     assert done.returncode == 0, done.stdout + done.stderr
     document = conforms(target)
     assert document["arm"] == "shape" and figures(document)["churn_rate"] > 0
@@ -64,27 +82,27 @@ def test_a_turn_that_is_none_and_a_server_that_is_not_there_fail_with_a_reason(b
     ("treadle", []),
     ("asyncio", []),
     ("asyncio", ["--turn", "quiescent", "--spin-us", "100"]),
-    ("treadle", ["--turn", "quiescent", "--spin-us", "100", "--autocommit"]),
+    ("treadle", ["--turn", "quiescent", "--spin-us", "100", "--transaction", "--per-checkout", "2"]),
 ])
-def test_the_python_one_runs_on_any_loop_and_fits_the_schema(loop, shape, tmp_path):
+def test_the_python_one_runs_on_any_loop_and_fits_the_schema(loop, shape, server, tmp_path):
     pytest.importorskip("sqlalchemy")
     target = tmp_path / "churn.json"
-    done = run_churn("--smoke", "--loop", loop, *shape, "--json", target)
+    done = run_churn(server, "--smoke", "--loop", loop, *shape, "--json", target)
     assert done.returncode == 0, done.stdout + done.stderr
     assert figures(conforms(target))["churn_cpu"] > 0
 
 
-def test_a_loop_without_the_turn_asked_for_is_refused(tmp_path):
+def test_a_loop_without_the_turn_asked_for_is_refused(server, tmp_path):
     pytest.importorskip("sqlalchemy")
     (tmp_path / "plain_loop.py").write_text("from asyncio import new_event_loop\n")
-    done = run_churn("--smoke", "--loop", "plain_loop", "--turn", "quiescent", env={"PYTHONPATH": str(tmp_path)})
+    done = run_churn(server, "--smoke", "--loop", "plain_loop", "--turn", "quiescent", env={"PYTHONPATH": str(tmp_path)})
     assert done.returncode != 0 and "one turn only" in done.stderr
 
 
-def test_shapes_in_c_and_in_python_are_measured_interleaved_and_compared(built, tmp_path):  # noqa: F811
+def test_shapes_in_c_and_in_python_are_measured_interleaved_and_compared(built, server, tmp_path):  # noqa: F811
     pytest.importorskip("sqlalchemy")
     names = ["treadle", "asyncio/quiescent/50", "C/generation/0", "C/quiescent/50"]
-    done = run_churn("--smoke", "--arms", ",".join(names), "--tool", built / "cli" / "pool_churn", "--out", tmp_path)
+    done = run_churn(server, "--smoke", "--arms", ",".join(names), "--tool", built / "cli" / "pool_churn", "--out", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     for name in names:
         document = conforms(tmp_path / f"{name.replace('/', '-')}.json")
@@ -93,11 +111,11 @@ def test_shapes_in_c_and_in_python_are_measured_interleaved_and_compared(built, 
     assert (tmp_path / "comparison.md").exists() and "per 1,000 requests" in done.stdout
 
 
-def test_the_trace_follows_each_connection_through_the_pool(tmp_path):
+def test_the_trace_follows_each_connection_through_the_pool(server, tmp_path):
     pytest.importorskip("sqlalchemy")
     trace = tmp_path / "trace.txt"
     path = os.pathsep.join(filter(None, [str(BENCH / "pool_trace"), os.environ.get("PYTHONPATH")]))
-    done = run_churn("--smoke", "--loop", "asyncio", "--json", tmp_path / "churn.json",
+    done = run_churn(server, "--smoke", "--loop", "asyncio", "--json", tmp_path / "churn.json",
                      env={"PYTHONPATH": path, "TREADLE_POOL_TRACE": str(trace)})
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.split() for line in trace.read_text().splitlines()]
