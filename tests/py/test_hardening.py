@@ -1,6 +1,7 @@
 """Misuse that must end in an exception or in nothing, never in an abort, a hang, or another's descriptor."""
 import asyncio
 import contextvars
+import ctypes
 import gc
 import os
 import resource
@@ -638,3 +639,37 @@ def test_anything_may_happen_in_each_callback_of_a_protocol(loop, place, action)
         task.exception()
     task.cancel()
     turns(loop)
+
+
+@pytest.mark.parametrize("kind", ["stream", "datagram"])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_context_that_a_protocol_leaves_entered_is_told_and_the_loop_goes_on(loop, kind):
+    """As C extensions may: the transport's context cannot be left then, nor entered again, and the transport ends."""
+    enter, leave = ctypes.pythonapi.PyContext_Enter, ctypes.pythonapi.PyContext_Exit
+    told, entered, lost = [], [], []
+    loop.set_exception_handler(lambda loop, context: told.append(type(context["exception"])))
+
+    def receive(*args):
+        entered.append(contextvars.copy_context())
+        enter(ctypes.py_object(entered[0]))
+
+    class Protocol(asyncio.Protocol, asyncio.DatagramProtocol):
+        data_received = receive
+        datagram_received = receive
+
+        def connection_lost(self, exc):
+            lost.append(type(exc))
+
+    a, b = socket.socketpair(type=socket.SOCK_STREAM if kind == "stream" else socket.SOCK_DGRAM)
+    make = loop.create_connection if kind == "stream" else loop.create_datagram_endpoint
+    loop.run_until_complete(make(Protocol, sock=a))
+    b.send(b"x")
+    while not told:
+        turns(loop, 1)
+    assert told == [RuntimeError]
+    b.send(b"x")
+    while not lost:
+        turns(loop, 1)
+    leave(ctypes.py_object(entered[0]))
+    assert lost == [RuntimeError] and len(entered) == 1 and a.fileno() == -1
+    b.close()

@@ -275,6 +275,7 @@ PyObject *tdl__snapshot_take(TdlLoop *loop, bool *shared);
 PyObject *tdl__snapshot_private(TdlLoop *loop, PyObject *shared);
 void tdl__snapshot_give_back(TdlLoop *loop, TdlHandle *h);
 void tdl__snapshot_forget(TdlLoop *loop);
+void tdl__context_leave(TdlLoop *loop, PyObject *context);
 
 /* soon.c */
 extern PyMethodDef tdl__soon_methods[];

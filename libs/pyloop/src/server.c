@@ -112,7 +112,7 @@ static void acceptor_run(struct tdl_item *item)
         PyObject *context = Py_NewRef(a->context);
         if (PyContext_Enter(context) == 0) {
             accept_some(a);
-            (void)PyContext_Exit(context);
+            tdl__context_leave(a->loop, context);
         } else {
             connection_failed(a, NULL);
         }

@@ -91,3 +91,26 @@ void tdl__snapshot_forget(TdlLoop *loop)
     Py_CLEAR(loop->snapshot);
     Py_CLEAR(loop->spare_context);
 }
+
+/* Leave the context that a transport's callback ran in. What entered another one there and did not leave it has the
+ * exit refused: that goes to the exception handler, as it does from asyncio's handles, and the run goes on. */
+void tdl__context_leave(TdlLoop *loop, PyObject *context)
+{
+    PyObject *ending = PyErr_Occurred() != NULL ? PyErr_GetRaisedException() : NULL;
+    PyObject *refused = PyContext_Exit(context) < 0 ? PyErr_GetRaisedException() : NULL;
+    if (ending != NULL) {
+        PyErr_SetRaisedException(ending);
+    } else if (refused != NULL) {
+        PyObject *told = Py_BuildValue("{s:s,s:O}", "message", "Exception in callback", "exception", refused);
+        PyObject *result =
+            told == NULL
+                ? NULL
+                : PyObject_CallMethodOneArg((PyObject *)loop, loop->state->str_call_exception_handler, told);
+        if (result == NULL) {
+            tdl_sched_interrupt(&loop->sched);
+        }
+        Py_XDECREF(told);
+        Py_XDECREF(result);
+    }
+    Py_XDECREF(refused);
+}

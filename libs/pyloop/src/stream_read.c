@@ -237,7 +237,7 @@ void tdl__stream_read_run(struct tdl_item *item)
             } else {
                 read_data(t);
             }
-            (void)PyContext_Exit(context);
+            tdl__context_leave(t->loop, context);
         }
         Py_DECREF(context);
     }

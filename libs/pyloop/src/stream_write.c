@@ -204,7 +204,7 @@ void tdl__stream_write_run(struct tdl_item *item)
         PyObject *context = Py_NewRef(t->context);
         if (PyContext_Enter(context) == 0) {
             write_ready(t);
-            (void)PyContext_Exit(context);
+            tdl__context_leave(t->loop, context);
         } else {
             tdl__stream_fatal(t, "Fatal write error on socket transport");
         }

@@ -65,9 +65,10 @@ void tdl__udp_lost_run(struct tdl_item *item)
         PyObject *context = Py_NewRef(t->context);
         if (PyContext_Enter(context) == 0) {
             tdl__udp_lost_now(t, exc);
-            (void)PyContext_Exit(context);
+            tdl__context_leave(t->loop, context);
         } else {
             PyErr_WriteUnraisable((PyObject *)t);
+            tdl__udp_lost_now(t, exc); /* in another's context rather than never */
         }
         Py_DECREF(context);
         Py_DECREF(exc);

@@ -295,7 +295,7 @@ void tdl__udp_read_run(struct tdl_item *item)
             tdl__udp_fatal(t, "Fatal read error on datagram transport");
         } else {
             read_some(t);
-            (void)PyContext_Exit(context);
+            tdl__context_leave(t->loop, context);
         }
         Py_DECREF(context);
         if (t->pending_len > 0 && !t->loop->closed) {
