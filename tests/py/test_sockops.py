@@ -4,6 +4,7 @@ import gc
 import os
 import socket
 import threading
+import weakref
 
 import pytest
 
@@ -454,6 +455,63 @@ async def test_a_descriptor_closed_under_its_reader_neither_spins_nor_crashes(t)
     b.close()
     await asyncio.sleep(0.002)
     t.log(t.loop.remove_reader(fd))
+
+
+@twin
+async def test_a_socket_closed_while_it_is_watched_is_found_by_itself(t):
+    for add, remove in ((t.loop.add_reader, t.loop.remove_reader), (t.loop.add_writer, t.loop.remove_writer)):
+        a, b = pair()
+        add(a, t.log, "must not run")
+        a.close()
+        t.call(add, a, t.log, "must not run either")
+        t.call(remove, a)
+        t.call(remove, a)
+        t.call(add, a, t.log, "must not run at all")
+        b.close()
+
+
+@twin
+async def test_a_closed_socket_watched_by_its_number_is_found_by_that(t):
+    for add, remove in ((t.loop.add_reader, t.loop.remove_reader), (t.loop.add_writer, t.loop.remove_writer)):
+        a, b = pair()
+        fd = a.fileno()
+        add(fd, t.log, "must not run")
+        t.call(add, a, t.log, "must not run either")
+        a.close()
+        t.call(remove, a)
+        t.log(remove(fd), remove(fd))
+        b.close()
+
+
+@twin
+async def test_closed_objects_without_a_number(t):
+    read_end, write_end = os.pipe()
+    file = open(read_end, "rb", buffering=0)
+    t.loop.add_reader(file, t.log, "must not run")
+    file.close()
+    t.call(t.loop.remove_reader, file)
+    t.call(t.loop.add_writer, file, t.log)
+    t.log(t.loop.remove_reader(read_end))
+    os.close(write_end)
+
+
+@twin
+async def test_a_watched_socket_lives_until_it_is_watched_no_more(t):
+    a, b = pair()
+    fd, seen, alive = a.fileno(), t.loop.create_future(), weakref.ref(a)
+    t.loop.add_reader(a, lambda: seen.done() or seen.set_result(os.read(fd, 10)))
+    t.loop.add_writer(a, int)
+    del a
+    gc.collect()
+    b.send(b"still here")
+    t.log(await seen)
+    t.log(t.loop.remove_reader(fd), alive() is not None)
+    kept = alive()
+    t.log(t.loop.remove_writer(fd))
+    kept.close()
+    del kept
+    t.log(alive())
+    b.close()
 
 
 @twin

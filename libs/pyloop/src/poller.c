@@ -173,6 +173,19 @@ void tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObj
     Py_XDECREF(old);
 }
 
+/* Nobody has this side any more. Returns the object that the last side leaves behind, for the caller to let go. */
+static PyObject *forget_side(struct tdl_watch *w, int event)
+{
+    *side_of(w, event) = (struct tdl_watch_side){NULL, NULL};
+    w->want &= (uint8_t)~event;
+    if (w->want != 0) {
+        return NULL;
+    }
+    PyObject *fileobj = w->fileobj;
+    w->fileobj = NULL;
+    return fileobj;
+}
+
 bool tdl__watch_unset(struct tdl_watch *w, int event)
 {
     if (w == NULL) {
@@ -183,10 +196,9 @@ bool tdl__watch_unset(struct tdl_watch *w, int event)
     if (old == NULL) {
         return false;
     }
-    side->item = NULL;
-    side->owner = NULL;
-    w->want &= (uint8_t)~event;
+    PyObject *fileobj = forget_side(w, event);
     mark_dirty(w);
+    Py_XDECREF(fileobj);
     Py_DECREF(old);
     return true;
 }
@@ -196,9 +208,8 @@ void tdl__watch_rest(struct tdl_watch *w, int event)
 {
     struct tdl_watch_side *side = side_of(w, event);
     PyObject *old = side->owner;
-    side->item = NULL;
-    side->owner = NULL;
-    w->want &= (uint8_t)~event;
+    PyObject *fileobj = forget_side(w, event);
+    Py_XDECREF(fileobj);
     Py_XDECREF(old);
 }
 
@@ -231,6 +242,8 @@ void tdl__watch_release(struct tdl_watch *w)
     TDL_ASSERT(!w->closing);
     PyObject *reader = w->reader.owner;
     PyObject *writer = w->writer.owner;
+    PyObject *fileobj = w->fileobj;
+    w->fileobj = NULL;
     w->reader = (struct tdl_watch_side){NULL, NULL};
     w->writer = (struct tdl_watch_side){NULL, NULL};
     w->want = 0;
@@ -251,6 +264,7 @@ void tdl__watch_release(struct tdl_watch *w)
     Py_CLEAR(w->sock_ref);
     Py_XDECREF(reader);
     Py_XDECREF(writer);
+    Py_XDECREF(fileobj);
 }
 
 /* Enter the descriptor into epoll here, and take it out of the list of what libuv would enter: libuv aborts on a number
@@ -395,12 +409,14 @@ int tdl__poller_traverse(TdlLoop *loop, visitproc visit, void *arg)
         if (loop->watches[fd] != NULL) {
             Py_VISIT(loop->watches[fd]->reader.owner);
             Py_VISIT(loop->watches[fd]->writer.owner);
+            Py_VISIT(loop->watches[fd]->fileobj);
         }
     }
     return 0;
 }
 
-int tdl__fd_of(PyObject *fileobj)
+/* The number that an object gives, open or not, and 0; or -1 and a ValueError for an object that gives none. */
+static int number_of(PyObject *fileobj, long *fd)
 {
     PyObject *number =
         PyLong_Check(fileobj) ? Py_NewRef(fileobj) : PyObject_CallMethod(fileobj, "fileno", NULL);
@@ -414,11 +430,19 @@ int tdl__fd_of(PyObject *fileobj)
         PyErr_Format(PyExc_ValueError, "Invalid file object: %R", fileobj);
         return -1;
     }
-    long fd = PyLong_AsLong(number);
+    *fd = PyLong_AsLong(number);
     Py_DECREF(number);
-    if (fd == -1 && PyErr_Occurred()) {
+    if (*fd == -1 && PyErr_Occurred()) {
         PyErr_Clear();
-        fd = -1;
+    }
+    return 0;
+}
+
+int tdl__fd_of(PyObject *fileobj)
+{
+    long fd = -1;
+    if (number_of(fileobj, &fd) < 0) {
+        return -1;
     }
     if (fd < 0 || fd > INT32_MAX) {
         PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %ld", fd);
@@ -467,7 +491,23 @@ static void retire(TdlHandle *h)
     }
 }
 
-static int watch_handle(TdlLoop *loop, int fd, int event, TdlHandle *h)
+/* As tdl__fd_of, but an object that was closed while it is registered still has the number it was registered by. */
+static int registered_fd(TdlLoop *loop, PyObject *fileobj)
+{
+    int fd = tdl__fd_of(fileobj);
+    if (fd >= 0 || !PyErr_ExceptionMatches(PyExc_ValueError)) {
+        return fd;
+    }
+    for (int i = 0; i < loop->watches_len; i++) {
+        if (loop->watches[i] != NULL && loop->watches[i]->fileobj == fileobj) {
+            PyErr_Clear();
+            return i;
+        }
+    }
+    return -1;
+}
+
+static int watch_handle(TdlLoop *loop, PyObject *fileobj, int fd, int event, TdlHandle *h)
 {
     struct tdl_watch *w = tdl__watch_get(loop, fd);
     if (w != NULL && w->want == 0 && w->holder == NULL) {
@@ -480,6 +520,9 @@ static int watch_handle(TdlLoop *loop, int fd, int event, TdlHandle *h)
     TdlHandle *old = side_handle(side_of(w, event));
     if (old != NULL) {
         w->armed = 0; /* ask the kernel again: the number may have been closed and used anew */
+    }
+    if (w->want == 0 && w->fileobj == NULL) {
+        w->fileobj = Py_NewRef(fileobj);
     }
     tdl__watch_set(w, event, &h->item, (PyObject *)h);
     retire(old);
@@ -495,7 +538,7 @@ static PyObject *watch_callback(TdlLoop *loop, PyObject *const *args, Py_ssize_t
         PyErr_SetString(PyExc_TypeError, "a file descriptor and a callback are required");
         return NULL;
     }
-    int fd = tdl__fd_of(args[0]);
+    int fd = registered_fd(loop, args[0]);
     if (fd < 0) {
         return NULL;
     }
@@ -509,7 +552,7 @@ static PyObject *watch_callback(TdlLoop *loop, PyObject *const *args, Py_ssize_t
         return NULL;
     }
     tdl__handle_track(h); /* the watch keeps it, run after run */
-    if (watch_handle(loop, fd, event, h) < 0) {
+    if (watch_handle(loop, args[0], fd, event, h) < 0) {
         Py_DECREF(h);
         return NULL;
     }
@@ -521,7 +564,7 @@ static PyObject *unwatch(TdlLoop *loop, PyObject *fileobj, int event)
     if (loop->closed) {
         Py_RETURN_FALSE;
     }
-    int fd = tdl__fd_of(fileobj);
+    int fd = registered_fd(loop, fileobj);
     if (fd < 0) {
         return NULL;
     }
@@ -577,14 +620,14 @@ static PyObject *used_by_transport(PyObject *fileobj, PyObject *transport)
 static PyObject *loop_ensure_fd_no_transport(PyObject *self, PyObject *fileobj)
 {
     TdlLoop *loop = TDL_LOOP(self);
-    int fd = tdl__fd_of(fileobj);
-    if (fd < 0) {
-        if (PyErr_Occurred() && PyLong_Check(fileobj)) {
-            PyErr_Clear(); /* a negative number is the registration's error to tell */
-            Py_RETURN_NONE;
-        }
+    long number = -1;
+    if (number_of(fileobj, &number) < 0) {
         return NULL;
     }
+    if (number < 0 || number > INT32_MAX) {
+        Py_RETURN_NONE; /* the registration's error to tell, and none for what is closed while it is registered */
+    }
+    int fd = (int)number;
     const struct tdl_watch *w = tdl__watch_get(loop, fd);
     PyObject *transport = w != NULL ? Py_XNewRef(w->transport) : NULL;
     if (transport == NULL && loop->transports != NULL && PyObject_Size(loop->transports) > 0) {

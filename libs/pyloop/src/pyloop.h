@@ -171,6 +171,7 @@ struct tdl_watch {
     struct tdl_watch *next_dirty;
     struct tdl_watch *next_fired;
     struct tdl_watch_side reader, writer;
+    PyObject *fileobj; /* what add_reader or add_writer was given first: it lives, and is found when closed */
     PyObject
         *sock_ref; /* weak: the socket object of sock_recv and the like, by which a reused number is told */
     PyObject
