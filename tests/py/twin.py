@@ -23,6 +23,8 @@ LOOP_MODULE = os.environ.get("TREADLE_TEST_LOOP", "treadle")
 MODES = ("plain", "debug")
 # Another: every case with transports that hold all their small writes for the turn's end.
 GATHER_ALL = os.environ.get("TREADLE_TEST_GATHER") == "all"
+# Under AddressSanitizer, which keeps freed memory and slows everything down.
+SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
 # A case that takes longer hangs.
 CASE_S = float(os.environ.get("TREADLE_TEST_CASE_S", "10"))
 
