@@ -199,7 +199,7 @@ def compare(documents: list[dict], targets: dict | None = None, subject: str | N
     rows = []
     for name, gathered in _gather(documents).items():
         unit = gathered.first["unit"]
-        better = "higher" if unit.endswith("/s") else "lower"
+        better = "higher" if unit.endswith(("/s", "at once")) else "lower"
         row = Row(name, gathered.first.get("title", name), unit, better, unsupported=gathered.unsupported)
         row.failed = {arm: len(faults) for arm, faults in gathered.faults.items()}
         for arm in arms:

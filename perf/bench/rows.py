@@ -49,6 +49,7 @@ class Row:
     """A named measurement; `take` yields warm-up samples first, then those that count.
 
     `limit`: the plain C server has this row too. `whole`: a sample has a size of its own, not a time to fill.
+    `fresh`: each sample is in a process of its own, which no earlier sample warms up.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Row:
     take: Callable[[Options], Iterator[Measured]]
     limit: bool = False
     whole: bool = False
+    fresh: bool = False
 
 
 REGISTRY: dict[str, Row] = {}
@@ -151,11 +153,12 @@ def loop_row(name: str, title: str, *, step: int, part: str = "A"):
     return register
 
 
-def row(name: str, title: str, *, unit: str = CPU_UNIT, part: str = "A", limit: bool = False, whole: bool = False):
+def row(name: str, title: str, *, unit: str = CPU_UNIT, part: str = "A", limit: bool = False, whole: bool = False,
+        fresh: bool = False):
     """Register `function(options)`, which yields its samples itself."""
 
     def register(function):
-        add(Row(name, title, part, unit, function, limit, whole))
+        add(Row(name, title, part, unit, function, limit, whole, fresh))
         return function
 
     return register

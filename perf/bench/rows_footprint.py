@@ -53,7 +53,7 @@ def print_held(loop_name: str, count: int) -> None:
     print(m.wall_us, m.cpu_us, m.value)
 
 
-@row("timer_bytes", "bytes per pending timer", unit="bytes", whole=True)
+@row("timer_bytes", "bytes per pending timer", unit="bytes", whole=True, fresh=True)
 def timer_bytes(options: Options):
     # Each sample in a fresh process: memory that an earlier sample freed would be taken for nothing.
     count = 5_000 if options.smoke else 200_000
@@ -67,7 +67,7 @@ def timer_bytes(options: Options):
         yield Measured(count, wall, cpu, value)
 
 
-@row("startup", "import, new loop, close", unit="ms wall", whole=True)
+@row("startup", "import, new loop, close", unit="ms wall", whole=True, fresh=True)
 def startup(options: Options):
     source = f"import asyncio, {options.loop}; {options.loop}.new_event_loop().close()"
     repeats = 1 if options.smoke else 9

@@ -87,7 +87,7 @@ def measure(arm: Arm, row: rows.Row, args: argparse.Namespace) -> dict:
         # Three short samples: their median shrugs off a neighbour that one long sample would carry along.
         parts = 1 if row.whole else 3
         command = [sys.executable, str(HERE / "micro.py"), "--loop", arm.loop, "--arm", arm.name, "--case", row.name,
-                   "--samples", str(parts), "--warmup", "1", "--seconds", str(args.seconds / parts),
+                   "--samples", str(parts), "--warmup", "0" if row.fresh else "1", "--seconds", str(args.seconds / parts),
                    "--json", str(target), "--placement", args.placement]
         command += ["--tools", str(args.tools)] if args.tools else []
         process = subprocess.Popen(command, env={**os.environ, **arm.env}, stdout=subprocess.DEVNULL,
