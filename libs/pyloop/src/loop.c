@@ -56,7 +56,8 @@ static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
     tdl_queue_init(&loop->flush);
     tdl__gate_init(&loop->gate, false);
     tdl__host_init(loop);
-    int code = tdl_wake_open(&loop->wake, NULL);
+    const struct tdl_wake_options wake_options = {.edge = true};
+    int code = tdl_wake_open(&loop->wake, &wake_options);
     if (code < 0) {
         loop->wake.fd = -1;
         tdl__raise_uv(code);

@@ -269,13 +269,13 @@ void tdl__watch_release(struct tdl_watch *w)
 
 /* Enter the descriptor into epoll here, and take it out of the list of what libuv would enter: libuv aborts on a number
  * that was closed, or that means a regular file by now, and without the GIL any thread may do so at any time. */
-static bool enter(struct tdl_watch *w)
+bool tdl__poll_enter(uv_poll_t *poll, int fd, uint32_t events)
 {
-    uv__io_t *io = &w->poll.io_watcher;
-    int epoll = uv_backend_fd(&w->loop->uv->uv);
-    struct epoll_event event = {.events = io->pevents, .data.fd = w->fd};
-    if (epoll_ctl(epoll, EPOLL_CTL_ADD, w->fd, &event) < 0 &&
-        (errno != EEXIST || epoll_ctl(epoll, EPOLL_CTL_MOD, w->fd, &event) < 0)) {
+    uv__io_t *io = &poll->io_watcher;
+    int epoll = uv_backend_fd(poll->loop);
+    struct epoll_event event = {.events = io->pevents | events, .data.fd = fd};
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) < 0 &&
+        (errno != EEXIST || epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event) < 0)) {
         return false;
     }
     struct {
@@ -295,7 +295,8 @@ static void arm(struct tdl_watch *w)
         return; /* closed since it was asked for, as if it never were ready */
     }
     w->armed = 0;
-    if (w->want == 0 || uv_poll_start(&w->poll, w->want, on_poll) < 0 || !enter(w)) {
+    if (w->want == 0 || uv_poll_start(&w->poll, w->want, on_poll) < 0 ||
+        !tdl__poll_enter(&w->poll, w->fd, 0)) {
         uv_poll_stop(&w->poll);
     } else {
         w->armed = w->want;

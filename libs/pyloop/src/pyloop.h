@@ -319,6 +319,7 @@ struct tdl_watch *tdl__watch_of_socket(TdlLoop *loop, int fd, PyObject *sock);
 void tdl__watch_rest(struct tdl_watch *w, int event);
 char *tdl__read_buffer(TdlLoop *loop);
 void tdl__poller_after_fork(TdlLoop *loop);
+bool tdl__poll_enter(uv_poll_t *poll, int fd, uint32_t events);
 const int *tdl__socket_number(TdlLoop *loop, PyObject *sock, int fd);
 
 /* loop.c */

@@ -57,7 +57,7 @@ int tdl__uv_setup(void)
     return 0;
 }
 
-/* Nothing to do: the loop's thread is awake, and park_end takes the count back. */
+/* Nothing to do: the loop's thread is awake, and an edge needs nothing read back. */
 static void on_wake(uv_poll_t *Py_UNUSED(poll), int Py_UNUSED(status), int Py_UNUSED(events))
 {
 }
@@ -87,6 +87,17 @@ static int own_poll_open(TdlLoop *loop, int fd, uv_poll_cb callback, uv_poll_t *
     poll->data = loop;
     *out = poll;
     return uv_poll_start(poll, UV_READABLE, callback);
+}
+
+/* Edge-triggered: a read for each wake would come between the sleep and the GIL. */
+static int wake_poll_open(TdlLoop *loop)
+{
+    int fd = tdl_wake_fd(&loop->wake);
+    int code = own_poll_open(loop, fd, on_wake, &loop->uv->wake_poll);
+    if (code == 0 && !tdl__poll_enter(loop->uv->wake_poll, fd, EPOLLET)) {
+        code = -errno;
+    }
+    return code;
 }
 
 static void own_poll_close(uv_poll_t **poll)
@@ -123,7 +134,7 @@ int tdl__uv_open(TdlLoop *loop)
     loop->uv = uv;
     loop->fork_seen = tdl_load_relaxed_u32(&fork_count);
     uv_timer_init(&uv->uv, &uv->timer);
-    code = own_poll_open(loop, tdl_wake_fd(&loop->wake), on_wake, &uv->wake_poll);
+    code = wake_poll_open(loop);
     if (code < 0) {
         tdl__uv_close(loop);
         tdl__raise_uv(code);
@@ -208,7 +219,7 @@ static int fork_uv(TdlLoop *loop)
     }
     if (code == 0) {
         own_poll_close(&uv->wake_poll);
-        code = own_poll_open(loop, tdl_wake_fd(&loop->wake), on_wake, &uv->wake_poll);
+        code = wake_poll_open(loop);
     }
     signal_fork(loop);
     if (code == 0 && uv->signal_poll != NULL) {

@@ -26,6 +26,7 @@ int tdl_wake_open(struct tdl_wake *w, const struct tdl_wake_options *options)
     tdl_atomic_init_u32(&w->state, TDL_WAKE_AWAKE);
     w->owed = 0;
     w->spin_ns = options != NULL ? options->spin_ns : 0;
+    w->edge = options != NULL && options->edge;
     return tdl__wake_open_fd(w);
 }
 
@@ -67,7 +68,7 @@ bool tdl_wake_park_end(struct tdl_wake *w)
 {
     uint32_t state = tdl_exchange_acq_rel_u32(&w->state, TDL_WAKE_AWAKE); /* MO-2, parker */
 
-    if (state == TDL_WAKE_NOTIFIED)
+    if (state == TDL_WAKE_NOTIFIED && !w->edge)
         w->owed++;
     if (w->owed > 0)
         tdl__wake_collect(w);
@@ -130,6 +131,7 @@ int tdl_wake_wait(struct tdl_wake *w, uint64_t timeout_ns)
 {
     struct timespec timeout;
 
+    TDL_ASSERT(!w->edge);
     if (timeout_ns == UINT64_MAX) {
         if (tdl_wake_spin(w))
             return TDL_OK;
@@ -159,7 +161,7 @@ static void tdl__wake_write(struct tdl_wake *w)
     do
         put = write(w->fd, &one, sizeof one);
     while (put < 0 && errno == EINTR);
-    /* A lost write would be a hang; the counter cannot be full, since each park adds at most one. */
+    /* A lost write would be a hang; the counter cannot be full, since each park adds at most one and it holds 2^64. */
     TDL_ASSERT(put == (ssize_t)sizeof one);
     errno = saved_errno;
 }

@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/time.h>
+#include <sys/epoll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,7 +20,7 @@ static struct tdl_wake wake;
 
 static void setup(uint64_t spin_ns)
 {
-    struct tdl_wake_options options = {spin_ns};
+    struct tdl_wake_options options = {.spin_ns = spin_ns};
     ck_assert_int_eq(tdl_wake_open(&wake, &options), 0);
 }
 
@@ -127,6 +128,27 @@ START_TEST(writes_of_two_parks_that_come_together_are_both_taken_back)
     ck_assert(tdl_wake_park_end(&wake));
     ck_assert(!readable());
     ck_assert_uint_eq(wake.owed, 0);
+    tdl_wake_close(&wake);
+}
+END_TEST
+
+START_TEST(an_edge_triggered_owner_is_told_of_each_write_and_reads_none_back)
+{
+    const struct tdl_wake_options options = {.edge = true};
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    ck_assert_int_eq(tdl_wake_open(&wake, &options), 0);
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
+    ck_assert_int_eq(epoll_ctl(epoll, EPOLL_CTL_ADD, tdl_wake_fd(&wake), &event), 0);
+    for (int i = 0; i < 3; i++) {
+        tdl_wake_park_begin(&wake);
+        ck_assert_int_eq(epoll_wait(epoll, &event, 1, 0), 0);
+        tdl_wake_notify(&wake);
+        ck_assert_int_eq(epoll_wait(epoll, &event, 1, -1), 1);
+        ck_assert(tdl_wake_park_end(&wake));
+        ck_assert_uint_eq(wake.owed, 0);
+    }
+    ck_assert(readable());
+    close(epoll);
     tdl_wake_close(&wake);
 }
 END_TEST
@@ -260,6 +282,7 @@ SUITE("wake/wake", the_descriptor_is_nonblocking_and_not_inherited_by_exec,
       a_notify_after_park_begin_wakes_at_once_and_park_end_takes_it_back, many_notifies_write_once_per_park,
       a_park_without_notify_ends_untouched, a_write_that_comes_after_park_end_is_read_by_a_later_park,
       writes_of_two_parks_that_come_together_are_both_taken_back,
+      an_edge_triggered_owner_is_told_of_each_write_and_reads_none_back,
       spinning_gives_up_after_its_time_and_then_sleeps, the_time_of_spinning_can_be_set_on_an_open_wake,
       a_notify_while_spinning_writes_nothing, notify_keeps_errno,
       a_signal_handler_may_notify_the_thread_it_interrupts,

@@ -44,6 +44,7 @@ enum tdl_wake_state {
 
 struct tdl_wake_options {
     uint64_t spin_ns; /* how long wait watches the word before it sleeps; 0: not at all */
+    bool edge; /* the owner sleeps on an edge-triggered poller of its own, which needs no write read back */
 };
 
 /* One parker, any number of notifiers. All fields are private to wake. */
@@ -52,6 +53,7 @@ struct tdl_wake {
     int fd;
     uint32_t owed; /* writes announced by NOTIFIED that were not read back yet */
     uint64_t spin_ns;
+    bool edge;
 };
 
 /* Opens the descriptor; the owner is awake. `options` may be NULL for the defaults.
