@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measure lookups on several loops: the rows dns_*, interleaved, a fresh process per sample, with a control.
 
-Takes the options of perf/bench/run.py, and --cpus. Five rounds over six arms take about five minutes. A paired comparison with 95% intervals follows the table.
+Takes the options of perf/bench/run.py, and --cpus. Five rounds over six arms take some six minutes. A paired comparison
+with 95% intervals follows the table.
 """
 
 from __future__ import annotations
