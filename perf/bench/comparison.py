@@ -180,7 +180,7 @@ def _judge(row: Row, subject: str, peers: set[str], expressions: list[str]) -> N
         return
     for arm, cell in row.cells.items():
         if arm != subject:
-            ratio = mine.median / cell.median if cell.median else float("inf")
+            ratio = mine.median / cell.median if cell.median else float("inf") if mine.median else 1.0
             row.deltas[arm] = (ratio, verdict(mine, cell, row.better))
     if best:
         row.ratio = mine.median / best

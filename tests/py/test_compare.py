@@ -81,6 +81,12 @@ def test_a_tie_is_an_overlap_and_both_are_best():
     assert row.deltas["uvloop"] == (1, "overlap")
 
 
+def test_two_arms_that_needed_none_of_it_tie():
+    row = only_row(rounds("treadle", 0, 0), rounds("uvloop", 0, 0), rounds("asyncio", 3, 3))
+    assert row.best == ["treadle", "uvloop"]
+    assert row.deltas == {"uvloop": (1, "overlap"), "asyncio": (0, "ahead")}
+
+
 def test_the_best_arm_of_a_rate_is_the_highest():
     assert only_row(rounds("treadle", 5, unit="ops/s"), rounds("uvloop", 9, unit="ops/s")).best == ["uvloop"]
 
