@@ -28,6 +28,7 @@ static long block = 4096;
 static long file_mib = 256;
 static long sqpoll;
 static long inlined;
+static long join = 1;
 static long keep;
 
 enum kind { HOT, COLD, DIRECT, WRITE, WRITE_SYNC, SMALL };
@@ -73,6 +74,7 @@ static int open_context(struct job *j)
         .inflight_max = (uint32_t)depth,
         .sqpoll = sqpoll != 0,
         .threads_max = 8,
+        .no_join = join == 0,
     };
     int code = tdl_fio_open(&j->fio, &options);
     if (code == 0)
@@ -323,6 +325,7 @@ static const struct tdl_bench_option options[] = {
     {"file-mib", "size of the file (256)", &file_mib, 1, 65536, NULL},
     {"sqpoll", "1: with a polling kernel thread (0)", &sqpoll, 0, 1, NULL},
     {"keep", "1: leave the file there for the next run (0)", &keep, 0, 1, NULL},
+    {"join", "0: each sync is a call of its own (1)", &join, 0, 1, NULL},
     {"inline", "1: answer from the page cache at once (0)", &inlined, 0, 1, NULL},
 };
 

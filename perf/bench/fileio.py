@@ -271,7 +271,10 @@ def child(args: argparse.Namespace) -> int:
 
 def limit_sample(args: argparse.Namespace, options: dict, kind: str, block: int, depth: int) -> dict:
     """The C tool on the same file, as one sample."""
-    words = [word for key, value in options.items() for word in (f"--{key}", str(int(value) if value in (True, False) else value))]
+    # The limit makes every call that it is asked for; treadle joins syncs that wait for the same file.
+    words = ["--join", "0"]
+    for key, value in options.items():
+        words += [f"--{key}", str(int(value) if isinstance(value, bool) else value)]
     case = {"hot": "hot_read", "cold": "cold_read", "direct": "direct_read", "write": "write", "sync": "write_sync",
             "small": "small_files"}.get(kind)
     if case is None or args.limit is None:

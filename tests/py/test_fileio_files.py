@@ -2,8 +2,11 @@
 import asyncio
 import io
 import os
+import shutil
 import stat
+import subprocess
 import sys
+import textwrap
 import threading
 
 import pytest
@@ -239,6 +242,80 @@ def test_a_full_disk_says_so_and_a_closed_file_too():
         await file.close()
 
     asyncio.run(main())
+
+
+FULL_DISK = textwrap.dedent("""
+    import asyncio, io, os, sys
+    from treadle import fileio
+
+    folder, engine = sys.argv[1:]
+
+    def number(exc):
+        return type(exc), exc.errno
+
+    def reference(path):
+        found = []
+        try:
+            with io.open(path, "wb") as file:
+                file.write(b"x" * 300_000)
+        except OSError as exc:
+            found.append(number(exc))
+        os.unlink(path)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT)
+        found.append(os.pwrite(fd, b"x" * 300_000, 0))
+        try:
+            os.pwrite(fd, b"x", found[-1])
+        except OSError as exc:
+            found.append(number(exc))
+        os.close(fd)
+        os.unlink(path)
+        return found
+
+    async def subject(path):
+        found = []
+        try:
+            async with fileio.open(path, "wb") as file:
+                await file.write(b"x" * 300_000)
+        except OSError as exc:
+            found.append(number(exc))
+        os.unlink(path)
+        files = fileio.FileContext(engine=engine)
+        fd = await files.open(path, os.O_WRONLY | os.O_CREAT)
+        found.append(await files.write(fd, b"x" * 300_000, 0))
+        try:
+            await files.write(fd, b"x", found[-1])
+        except OSError as exc:
+            found.append(number(exc))
+        os.close(fd)
+        os.unlink(path)
+        files.close()
+        try:
+            await fileio.write_bytes(path, b"x" * 300_000)
+        except OSError as exc:
+            assert exc.errno == 28
+        else:
+            raise AssertionError("the disk took more than it has")
+        return found
+
+    path = os.path.join(folder, "f")
+    expected, found = reference(path), asyncio.run(subject(path))
+    assert found == expected, (found, expected)
+""")
+
+
+@pytest.mark.parametrize("engine", ["linux_uring", "linux_aio", "threads"])
+def test_a_small_disk_fills_up_as_it_does_for_io(tmp_path, engine):
+    enter = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--map-root-user"]), "sh", "-c",
+             'mount -t tmpfs -o size=64k none "$0" && exec "$@"', str(tmp_path)]
+    if shutil.which("unshare") is None or subprocess.run([*enter, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        fileio.FileContext(engine=engine).caps()
+    except OSError as exc:
+        pytest.skip(f"{engine} is not to be had here: {exc}")
+    done = subprocess.run([*enter, sys.executable, "-c", FULL_DISK, str(tmp_path), engine], capture_output=True, text=True,
+                          timeout=30, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_descriptor_closed_behind_the_file_is_noticed(tmp_path):

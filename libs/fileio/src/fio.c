@@ -54,6 +54,7 @@ int tdl_fio_open(struct tdl_fio *f, const struct tdl_fio_options *options)
     tdl_node_init(&f->waiting);
     tdl_node_init(&f->staged);
     tdl_node_init(&f->inflight);
+    tdl_node_init(&f->joined);
     tdl_queue_init(&f->finished);
     f->inflight_max = o->inflight_max;
     f->looked_fd = -1;
@@ -125,6 +126,7 @@ void tdl__fio_sent(struct tdl_fio *f, struct tdl_fop *op, enum tdl__route route)
     f->staged_count--;
     f->inflight_count++;
     f->stats.submissions++;
+    tdl__join_ends(f, op);
     if (f->hot && route != TDL__ROUTE_WORKERS && op->code == TDL_FOP_READ)
         f->submit_spent_ns +=
             tdl__hit_ns(1, op->length < f->options.chunk_max ? op->length : f->options.chunk_max);
@@ -160,12 +162,15 @@ void tdl__fio_finish(struct tdl_fio *f, struct tdl_fop *op, int64_t result)
         if (op->link.state == TDL_FOP_STAGED)
             f->staged_count--;
     }
+    tdl__join_ends(f, op);
     tdl_free(op->rest);
     op->rest = NULL;
     op->result = result;
     op->link.state = TDL_FOP_DONE;
     tdl_queue_push(&f->finished, &op->link);
     f->stats.completed++;
+    if (op->led)
+        tdl__join_finish(f, op, result);
 }
 
 /* A canceled operation that the kernel interrupted says EINTR; its owner asked for ECANCELED. */
@@ -226,6 +231,7 @@ int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op)
     if (rc != 0)
         return rc;
     op->asked = 0;
+    op->led = 0;
     op->rounds = 0;
     op->routed = TDL__ROUTE_ENGINE;
     op->link.flags = 0;
@@ -235,6 +241,8 @@ int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op)
         tdl__fio_finish(f, op, -EINVAL);
         return 0;
     }
+    if (tdl__join(f, op))
+        return 0;
     admit(f);
     if (op->link.state == TDL_FOP_STAGED && flush_now(f))
         f->engine->submit(f);
@@ -312,10 +320,14 @@ int tdl_fio_cancel(struct tdl_fio *f, struct tdl_fop *op)
     case TDL_FOP_INFLIGHT:
         if (op->asked)
             return -EALREADY;
-        f->engine->cancel(f, op);
+        /* With others to serve it goes on; it comes back as soon as it would have been canceled, or a little later. */
+        if (!op->led)
+            f->engine->cancel(f, op);
         return 0;
     default:
         f->stats.canceled++;
+        if (op->led)
+            tdl__join_promote(f, op);
         tdl__fio_finish(f, op, canceled_result(op));
         return 0;
     }

@@ -32,6 +32,7 @@ static void prepare(struct tdl_fop *op, enum tdl_fop_code code, int fd)
     op->routed = TDL__ROUTE_ENGINE;
     op->slot = 0;
     op->rounds = 0;
+    op->led = 0;
 }
 
 void tdl_fop_nop(struct tdl_fop *op)

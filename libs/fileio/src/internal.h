@@ -57,6 +57,18 @@ void tdl__fio_complete(struct tdl_fio *f, struct tdl_fop *op, int64_t res);
 /* Anything but IDLE to finished, with this result. */
 void tdl__fio_finish(struct tdl_fio *f, struct tdl_fop *op, int64_t result);
 
+/* A sync on its way to the stage: true when another one that is still there does its work, too. */
+bool tdl__join(struct tdl_fio *f, struct tdl_fop *op);
+
+/* The operation leaves the stage: nobody joins it any more. */
+void tdl__join_ends(struct tdl_fio *f, const struct tdl_fop *leader);
+
+/* Those who joined have its result. */
+void tdl__join_finish(struct tdl_fio *f, struct tdl_fop *leader, int64_t result);
+
+/* The leader is canceled before its submission: one of those who joined takes its place. */
+void tdl__join_promote(struct tdl_fio *f, struct tdl_fop *leader);
+
 /* Where the next round of a transfer begins, and how much of it one round may move. */
 struct tdl__span {
     char *buffer; /* of a plain transfer */

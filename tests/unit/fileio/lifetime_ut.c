@@ -257,6 +257,60 @@ START_TEST(a_polling_thread_may_be_kept_for_busy_owners)
 }
 END_TEST
 
+enum { SYNCS = 12 };
+
+/* All come back, canceled or not. */
+static void close_all(struct tdl_fio *f, unsigned count)
+{
+    struct tdl_queue out;
+    tdl_queue_init(&out);
+    ck_assert_int_eq(tdl_fio_close(f, &out), 0);
+    for (; count > 0; count--)
+        ck_assert_ptr_nonnull(tdl_queue_pop(&out));
+    ck_assert(tdl_queue_is_empty(&out));
+}
+
+/* Stages fdatasyncs of a file, one of another and of a bad descriptor, and an fsync; then cancels the first and the fourth. */
+static void stage_syncs(struct tdl_fio *f, struct tdl_fop *ops, int fd, int other)
+{
+    for (unsigned i = 0; i < SYNCS; i++) {
+        if (i == SYNCS - 1)
+            tdl_fop_fsync(&ops[i], fd);
+        else
+            tdl_fop_fdatasync(&ops[i], i == 5 ? other : i == 6 || i == 7 ? 1000003 : fd);
+        ck_assert_int_eq(tdl_fio_stage(f, &ops[i]), 0);
+    }
+    ck_assert_int_eq(tdl_fio_cancel(f, &ops[0]), 0);
+    ck_assert_int_eq(tdl_fio_cancel(f, &ops[3]), 0);
+}
+
+START_TEST(syncs_of_one_file_share_a_call)
+{
+    struct tdl_fio f;
+    if (!open_engine(&f, (struct variant){engines[_i], TDL_FIO_DEFERRED, 16, false}))
+        return;
+    int fd = scratch_file("f", 1000), other = scratch_file("g", 1000);
+    struct tdl_fop ops[SYNCS];
+    struct tdl_queue out;
+    tdl_queue_init(&out);
+    stage_syncs(&f, ops, fd, other);
+    ck_assert_int_eq(tdl_fio_drain(&f, &out), 0);
+    unsigned back = 0;
+    while (tdl_queue_pop(&out) != NULL)
+        back++;
+    ck_assert_uint_eq(back, SYNCS);
+    for (unsigned i = 0; i < SYNCS; i++)
+        ck_assert_int_eq(ops[i].result, i == 0 || i == 3 ? -ECANCELED : i == 6 || i == 7 ? -EBADF : 0);
+    /* Descriptors that share a place take it from each other, which costs a call and no result. */
+    ck_assert_uint_ge(f.stats.joined, 5);
+    ck_assert_uint_le(f.stats.submissions, SYNCS - f.stats.joined);
+    stage_syncs(&f, ops, fd, other);
+    close_all(&f, SYNCS);
+    close(fd);
+    close(other);
+}
+END_TEST
+
 START_TEST(small_chunks_add_up)
 {
     struct tdl_fio f;
@@ -421,6 +475,7 @@ int main(void)
     tcase_add_loop_test(t, closing_does_not_wait_for_a_fifo, 0, 3);
     tcase_add_loop_test(t, a_polling_thread_never_meets_a_full_queue, 0, 3);
     tcase_add_test(t, a_polling_thread_may_be_kept_for_busy_owners);
+    tcase_add_loop_test(t, syncs_of_one_file_share_a_call, 0, 4);
     tcase_add_loop_test(t, small_chunks_add_up, 0, 4);
     tcase_add_loop_test(t, more_than_two_gibibytes_move_in_one_operation, 0, 2);
     tcase_add_test(t, hits_are_answered_until_the_turn_is_spent);

@@ -45,6 +45,8 @@ enum tdl_fio_engine {
     TDL_FIO_ENGINES,     /* how many there are */
 };
 
+#define TDL_FIO_LEADERS 8u
+
 enum tdl_fio_mode {
     TDL_FIO_ADAPTIVE,  /* the first operation at once while nothing is in flight, then batches */
     TDL_FIO_DEFERRED,  /* nothing before flush */
@@ -68,6 +70,7 @@ struct tdl_fio_options {
     bool sqpoll_when_busy; /* give that thread work only while the owner's thread has hardly any time left */
     bool any_thread;       /* several threads use the context, one at a time under the caller's lock */
     bool no_inline;        /* tdl_fio_try never answers */
+    bool no_join;          /* each sync is a call of its own */
     uint32_t ring_flags_mask; /* setup flags that may be tried; 0 is all of them */
     uint64_t chunk_max;       /* most bytes of one submission; 0 is what the kernel takes */
     struct tdl_pool *pool;    /* workers of the caller, NULL to make some when first needed */
@@ -99,6 +102,7 @@ struct tdl_fio_stats {
     uint64_t missed;      /* tried and not in the page cache */
     uint64_t polled;      /* submissions that a polling kernel thread took */
     uint64_t canceled;    /* that never reached the kernel */
+    uint64_t joined;      /* syncs that another one's call served */
     uint64_t handed_over; /* to workers, because the kernel does not do them */
 };
 
@@ -115,6 +119,8 @@ struct tdl_fio {
     struct tdl_node waiting;
     struct tdl_node staged;
     struct tdl_node inflight;
+    struct tdl_node joined;                   /* syncs that wait for another one's result */
+    struct tdl_fop *leaders[TDL_FIO_LEADERS]; /* syncs that may still be joined, by descriptor */
     struct tdl_queue finished;
     uint32_t staged_count;
     uint32_t inflight_count;
@@ -187,7 +193,8 @@ static inline bool tdl_fio_step_is_spent(const struct tdl_fio *f)
 
 /* Take an operation for the next flush, or flush at once where the mode says so. Over the in-flight limit it waits its turn.
  * Thread:  owner
- * Owns:    the operation and its buffers belong to the context until reap, drain or close returns it
+ * Owns:    the operation and its buffers belong to the context until reap, drain or close returns it. Syncs of one
+ *          descriptor that are staged together become one call, whose result all of them get
  * Errors:  TDL_ECLOSED, or as tdl_fio_start; the operation stays IDLE. What the kernel refuses becomes the result
  * Cost:    O(1); one syscall where the mode flushes */
 int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op);

@@ -94,6 +94,7 @@ struct tdl_fop {
     uint8_t routed;  /* where it is in flight, an engine's own number */
     uint16_t slot;   /* registered file of a chain */
     uint16_t rounds; /* submissions so far */
+    uint8_t led;     /* others of the same kind and file take this one's result */
 };
 
 /* Prepare an operation that does nothing.
