@@ -29,6 +29,7 @@ static long file_mib = 256;
 static long sqpoll;
 static long inlined;
 static long join = 1;
+static long pinned;
 static long keep;
 
 enum kind { HOT, COLD, DIRECT, WRITE, WRITE_SYNC, SMALL };
@@ -46,6 +47,7 @@ struct job {
     struct tdl_fio fio;
     struct slot *slots;
     char *memory;
+    size_t memory_bytes;
     uint64_t *order; /* block numbers, shuffled, each once */
     size_t blocks;
     size_t started;
@@ -79,6 +81,8 @@ static int open_context(struct job *j)
     int code = tdl_fio_open(&j->fio, &options);
     if (code == 0)
         code = tdl_fio_start(&j->fio);
+    if (code == 0 && pinned != 0)
+        code = tdl_fio_register(&j->fio, j->memory, j->memory_bytes);
     if (code == 0 && sqpoll != 0 && !tdl_fio_caps(&j->fio)->sqpoll)
         code = -ENOTSUP;
     return code;
@@ -177,6 +181,7 @@ static int make_slots(struct job *j)
     j->slots = calloc((size_t)depth, sizeof *j->slots);
     j->memory = mmap(NULL, each * (size_t)depth, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    j->memory_bytes = each * (size_t)depth;
     if (j->slots == NULL || j->memory == MAP_FAILED)
         return -ENOMEM;
     memset(j->memory, 'c', each * (size_t)depth);
@@ -325,6 +330,7 @@ static const struct tdl_bench_option options[] = {
     {"file-mib", "size of the file (256)", &file_mib, 1, 65536, NULL},
     {"sqpoll", "1: with a polling kernel thread (0)", &sqpoll, 0, 1, NULL},
     {"keep", "1: leave the file there for the next run (0)", &keep, 0, 1, NULL},
+    {"pinned", "1: transfers in registered memory (0)", &pinned, 0, 1, NULL},
     {"join", "0: each sync is a call of its own (1)", &join, 0, 1, NULL},
     {"inline", "1: answer from the page cache at once (0)", &inlined, 0, 1, NULL},
 };

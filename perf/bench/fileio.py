@@ -41,9 +41,11 @@ WORDS = {
     **{mode: {"mode": mode} for mode in ("adaptive", "deferred", "immediate")},
     "sqpoll": {"sqpoll": True},
     "noinline": {"inline": False},
+    "pinned": {"pinned": True},
 }
-VARIANTS = ["treadle", *[f"treadle+{word}" for word in ("aio", "threads", "deferred", "immediate", "noinline", "sqpoll")],
-            "limit", *[f"limit+{word}" for word in ("aio", "threads", "deferred", "immediate", "sqpoll")]]
+VARIANTS = ["treadle", *[f"treadle+{word}" for word in ("aio", "threads", "deferred", "immediate", "noinline", "sqpoll",
+                                                       "pinned")],
+            "limit", *[f"limit+{word}" for word in ("aio", "threads", "deferred", "immediate", "sqpoll", "pinned")]]
 NEEDS = {"treadle": "treadle", "treadle_shape": "treadle", "caio": "caio", "caio_plain": "caio", "caio_deferred": "caio",
          "aiofile": "aiofile", "aiofiles": "aiofiles"}
 #: Arms with a thread per operation get a quarter of the operations.
@@ -91,7 +93,12 @@ class Subject:
         if arm == "treadle":
             from treadle import fileio
 
+            pinned = options.pop("pinned", False)
             files = fileio.FileContext(max_requests=limit, **options)
+            # Room for the direct reads' buffers.
+            self.pinned = mmap.mmap(-1, depth << 16) if pinned else None
+            if pinned and not files.register(self.pinned):
+                raise OSError("the kernel pins no memory here")
             self.closers.append(files.close)
             self.read, self.write, self.sync = (lambda fd, n, at: files.read(fd, n, at)), files.write, files.fdatasync
             self.readinto = files.readinto
@@ -200,6 +207,7 @@ async def measure_case(arm: str, kind: str, block: int, depth: int, ops: int, fo
     order = random.Random(7)
     offsets = iter([order.randrange(blocks) * block for _ in range(ops)] if ops > blocks else
                    [n * block for n in order.sample(range(blocks), ops)])
+    slots = itertools.count()
     payload = b"c" * block
     names = itertools.cycle([str(folder / f"small-{i}") for i in range(SMALL_FILES)])
 
@@ -211,7 +219,11 @@ async def measure_case(arm: str, kind: str, block: int, depth: int, ops: int, fo
     async def direct_reads() -> None:
         if subject.arm != "treadle":
             return await reads()
-        buffer = mmap.mmap(-1, block)
+        if subject.pinned is not None:
+            slot = next(slots)
+            buffer = memoryview(subject.pinned)[slot * block:(slot + 1) * block]
+        else:
+            buffer = mmap.mmap(-1, block)
         for at in offsets:
             if await subject.readinto(fd, buffer, at) != block:
                 raise OSError("short read")

@@ -220,6 +220,32 @@ def test_closing_does_not_wait_for_another_program(run, engine, tmp_path):
     os.close(writer)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_registered_memory_is_read_into_and_kept(run, engine, data):
+    fd, content = data
+
+    async def main():
+        files = make(engine, inline=False)
+        memory = bytearray(1 << 16)
+        held = files.register(memory)
+        assert held in ((True, False) if engine == "linux_uring" else (False,))
+        assert await files.readinto(fd, memoryview(memory)[100:9000], 50) == 8900
+        assert memory[100:9000] == content[50:8950]
+        assert await files.write(fd, memoryview(memory)[100:200], 0) == 100
+        assert await files.read(fd, 100, 0) == content[50:150]
+        if held:
+            with pytest.raises(BufferError):
+                memory.clear()
+            with pytest.raises(OSError):
+                files.register(bytearray(10))
+        with pytest.raises((TypeError, BufferError)):
+            files.register(b"read-only")
+        files.close()
+        memory.clear()
+
+    run(main())
+
+
 def test_a_cancelled_open_leaves_no_descriptor(tmp_path):
     before = len(os.listdir("/proc/self/fd"))
 

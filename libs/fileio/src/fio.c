@@ -109,6 +109,23 @@ int tdl_fio_fd(struct tdl_fio *f)
     return rc == 0 ? f->engine->fd(f) : rc;
 }
 
+int tdl_fio_register(struct tdl_fio *f, void *memory, size_t length)
+{
+    int rc = tdl_fio_start(f);
+    if (rc != 0)
+        return rc;
+    if (f->engine->pin == NULL)
+        return -ENOTSUP;
+    if (f->pinned != NULL)
+        return -EBUSY;
+    rc = f->engine->pin(f, memory, length);
+    if (rc == 0) {
+        f->pinned = (const char *)memory;
+        f->pinned_bytes = length;
+    }
+    return rc;
+}
+
 struct tdl_fop *tdl__fio_first(struct tdl_fio *f)
 {
     if (!tdl_node_is_linked(&f->staged) || f->submit_spent_ns > 2 * f->options.step_ns)
@@ -399,6 +416,7 @@ void tdl__fio_after_fork(struct tdl_fio *f)
     f->engine = NULL;
     f->state = TDL_FIO_NEW;
     f->resubmit = 0;
+    f->pinned = NULL;
 }
 
 bool tdl_fio_is_idle(const struct tdl_fio *f)

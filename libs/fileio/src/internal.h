@@ -35,6 +35,7 @@ struct tdl__fio_engine {
     void (*cancel)(struct tdl_fio *f, struct tdl_fop *op);
     void (*cancel_all)(struct tdl_fio *f);
     int (*wait)(struct tdl_fio *f, uint64_t timeout_ns);
+    int (*pin)(struct tdl_fio *f, void *memory, size_t length); /* NULL where it would not help */
 };
 
 extern const struct tdl__fio_engine tdl__fio_uring;

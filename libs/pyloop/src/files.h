@@ -43,6 +43,7 @@ struct files_context {
     PyObject *on_ready;   /* what the loop calls when the descriptor shows results */
     PyObject *on_step;    /* this context's bound step method, while it belongs to a loop */
     struct tdl_fio fio;
+    Py_buffer pinned;         /* memory that the kernel holds until close; obj is NULL without */
     struct tdl_node held;     /* the operations that the kernel or the stage holds; each is one reference */
     FileContext *next_staged; /* in the list of a treadle loop that flushes it before its poll */
     bool native;              /* the loop is treadle's */

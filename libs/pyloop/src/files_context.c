@@ -260,6 +260,9 @@ static void close_context(FileContext *c)
     PyThreadState *save = PyEval_SaveThread();
     (void)tdl_fio_close(&c->fio, &finished);
     PyEval_RestoreThread(save);
+    if (c->pinned.obj != NULL) {
+        PyBuffer_Release(&c->pinned);
+    }
     FileOp *op;
     while ((op = give_back(&finished)) != NULL) {
         /* On a closed loop nobody waits any more. */
@@ -268,6 +271,29 @@ static void close_context(FileContext *c)
         }
         Py_DECREF(op);
     }
+}
+
+static PyObject *context_register(PyObject *self, PyObject *memory)
+{
+    FileContext *c = TDL_FILE_CONTEXT(self);
+    if (check_open(c) < 0) {
+        return NULL;
+    }
+    Py_buffer view;
+    if (PyObject_GetBuffer(memory, &view, PyBUF_WRITABLE) < 0) {
+        return NULL;
+    }
+    int rc = tdl_fio_register(&c->fio, view.buf, (size_t)view.len);
+    if (rc == 0) {
+        c->pinned = view;
+        Py_RETURN_TRUE;
+    }
+    PyBuffer_Release(&view);
+    if (rc == -EBUSY || rc == -EFAULT || rc == -EINVAL) {
+        errno = -rc;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    Py_RETURN_FALSE;
 }
 
 static PyObject *context_close(PyObject *self, PyObject *Py_UNUSED(ignored))
@@ -472,6 +498,7 @@ static int context_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(c->on_step);
     Py_VISIT(c->on_ready);
     Py_VISIT(c->make_error);
+    Py_VISIT(c->pinned.obj);
     for (struct tdl_node *node = c->held.next; node != NULL && node != &c->held; node = node->next) {
         Py_VISIT((PyObject *)TDL_CONTAINER_OF(node, FileOp, held));
     }
@@ -526,6 +553,10 @@ static PyMethodDef context_methods[] = {
     {"close", context_close, METH_NOARGS,
      PyDoc_STR("close($self, /)\n--\n\nCancel what is in flight, fail those who wait, free the engine. "
                "Idempotent.")},
+    {"register", context_register, METH_O,
+     PyDoc_STR("register($self, memory, /)\n--\n\nHave the kernel pin memory until close, for cheaper direct "
+               "transfers in "
+               "it. False where it cannot.")},
     {"submit", context_submit, METH_O, PyDoc_STR("submit($self, op, /)\n--\n\nStage a raw operation.")},
     {"flush", context_flush, METH_NOARGS, PyDoc_STR("flush($self, /)\n--\n\nSubmit what is staged.")},
     {"reap", context_reap, METH_NOARGS, PyDoc_STR("reap($self, /)\n--\n\nReturn the finished operations.")},

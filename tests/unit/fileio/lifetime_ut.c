@@ -257,6 +257,36 @@ START_TEST(a_polling_thread_may_be_kept_for_busy_owners)
 }
 END_TEST
 
+START_TEST(pinned_memory_is_used_where_it_helps)
+{
+    enum { LENGTH = 1 << 16 };
+    static unsigned char outside[100];
+    struct tdl_fio f;
+    if (!open_engine(&f, (struct variant){engines[_i], TDL_FIO_ADAPTIVE, 16, false}))
+        return;
+    unsigned char *in = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(in, MAP_FAILED);
+    int rc = tdl_fio_register(&f, in, LENGTH);
+    ck_assert(engines[_i] == TDL_FIO_LINUX_URING ? rc == 0 || rc == -ENOMEM : rc == -ENOTSUP);
+    ck_assert_int_eq(tdl_fio_register(&f, in, LENGTH), rc == 0 ? -EBUSY : rc);
+    int fd = scratch_file("f", 3 * LENGTH);
+    struct tdl_fop op;
+    tdl_fop_read(&op, fd, in + 10, LENGTH - 10, 500);
+    ck_assert_int_eq(run(&f, &op), LENGTH - 10);
+    ck_assert_uint_eq(in[LENGTH - 1], pattern_at(500 + LENGTH - 11));
+    tdl_fop_read(&op, fd, outside, sizeof outside, 7);
+    ck_assert_int_eq(run(&f, &op), sizeof outside);
+    ck_assert_uint_eq(outside[99], pattern_at(106));
+    tdl_fop_write(&op, fd, in + 20, 50, 3 * LENGTH);
+    ck_assert_int_eq(run(&f, &op), 50);
+    ck_assert_int_eq((int)pread(fd, outside, 50, 3 * LENGTH), 50);
+    ck_assert_uint_eq(outside[49], in[69]);
+    close_empty(&f);
+    munmap(in, LENGTH);
+    close(fd);
+}
+END_TEST
+
 enum { SYNCS = 12 };
 
 /* All come back, canceled or not. */
@@ -475,6 +505,7 @@ int main(void)
     tcase_add_loop_test(t, closing_does_not_wait_for_a_fifo, 0, 3);
     tcase_add_loop_test(t, a_polling_thread_never_meets_a_full_queue, 0, 3);
     tcase_add_test(t, a_polling_thread_may_be_kept_for_busy_owners);
+    tcase_add_loop_test(t, pinned_memory_is_used_where_it_helps, 0, 4);
     tcase_add_loop_test(t, syncs_of_one_file_share_a_call, 0, 4);
     tcase_add_loop_test(t, small_chunks_add_up, 0, 4);
     tcase_add_loop_test(t, more_than_two_gibibytes_move_in_one_operation, 0, 2);

@@ -10,16 +10,29 @@
 /* Where a chain's probe of the end puts the byte it should not find; nobody reads it. */
 static char probe_byte;
 
-static void prepare_transfer(const struct tdl_fio *f, struct io_uring_sqe *sqe, const struct tdl_fop *op)
+/* Pinned memory is known to the plain ring alone. */
+static bool is_pinned(const struct tdl_fio *f, const struct tdl__ring *r, const struct tdl__span *span)
+{
+    const struct tdl__uring *u = (const struct tdl__uring *)f->backend;
+    uintptr_t base = (uintptr_t)f->pinned, at = (uintptr_t)span->buffer;
+    return f->pinned != NULL && r == &u->main && at >= base && at - base <= f->pinned_bytes &&
+           span->length <= f->pinned_bytes - (at - base);
+}
+
+static void prepare_transfer(const struct tdl_fio *f, const struct tdl__ring *r, struct io_uring_sqe *sqe,
+                             const struct tdl_fop *op)
 {
     struct tdl__span span;
     tdl__transfer_span(op, f->options.chunk_max, &span);
+    bool pinned = span.buffer != NULL && is_pinned(f, r, &span);
     switch ((enum tdl_fop_code)op->code) {
     case TDL_FOP_READ:
         io_uring_prep_read(sqe, op->fd, span.buffer, (unsigned)span.length, span.offset);
+        sqe->opcode = pinned ? IORING_OP_READ_FIXED : IORING_OP_READ;
         break;
     case TDL_FOP_WRITE:
         io_uring_prep_write(sqe, op->fd, span.buffer, (unsigned)span.length, span.offset);
+        sqe->opcode = pinned ? IORING_OP_WRITE_FIXED : IORING_OP_WRITE;
         break;
     case TDL_FOP_READV:
         io_uring_prep_readv(sqe, op->fd, span.vector, span.count, span.offset);
@@ -108,7 +121,7 @@ void tdl__uring_prepare(const struct tdl_fio *f, struct tdl__ring *r, struct tdl
     }
     struct io_uring_sqe *sqe = tdl__ring_sqe(r);
     if (tdl__fop_is_transfer(op))
-        prepare_transfer(f, sqe, op);
+        prepare_transfer(f, r, sqe, op);
     else
         prepare_single(sqe, op);
     sqe->user_data = tdl__uring_data(op, TDL__PART_WHOLE);

@@ -475,6 +475,13 @@ static void cancel_all(struct tdl_fio *f)
         ask_to_cancel(f, u, &u->poller, 0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
 }
 
+static int pin(struct tdl_fio *f, void *memory, size_t length)
+{
+    struct iovec one = {.iov_base = memory, .iov_len = length};
+    int rc = io_uring_register((unsigned)backend(f)->main.fd, IORING_REGISTER_BUFFERS, &one, 1);
+    return rc < 0 ? rc : 0;
+}
+
 const struct tdl__fio_engine tdl__fio_uring = {
     .id = TDL_FIO_LINUX_URING,
     .start = start,
@@ -486,4 +493,5 @@ const struct tdl__fio_engine tdl__fio_uring = {
     .cancel = cancel,
     .cancel_all = cancel_all,
     .wait = uring_wait,
+    .pin = pin,
 };
