@@ -62,8 +62,8 @@ CASES = {
     "sync_4k_64": ("sync", 4096, 64, 1500),
     "small_32": ("small", SMALL_BYTES, 32, 4000),
     "idle": ("idle", 4096, 1, 40),
-    "stall_4k_64": ("stall", 4096, 64, 20000),
-    "stall_64k_64": ("stall", 65536, 64, 4000),
+    **{f"stall_4k_{d}": ("stall", 4096, d, 20000) for d in (64, 256)},
+    **{f"stall_64k_{d}": ("stall", 65536, d, 4000) for d in (64, 256)},
 }
 
 

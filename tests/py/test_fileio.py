@@ -432,15 +432,3 @@ def test_shaped_contexts_work_alike(run, module, data):
         context.close()
 
     run(main())
-
-
-def test_a_suite_written_for_the_earlier_library_passes():
-    """Names a folder by TREADLE_CAIO_TESTS: the tests of an unpacked caio source distribution."""
-    folder = os.environ.get("TREADLE_CAIO_TESTS")
-    if not folder:
-        pytest.skip("TREADLE_CAIO_TESTS names no folder")
-    shim = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim")
-    path = os.pathsep.join([shim, *sys.path])
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", folder], timeout=900, check=False,
-                          env={**os.environ, "PYTHONPATH": path})
-    assert done.returncode == 0

@@ -128,7 +128,7 @@ int tdl_fio_register(struct tdl_fio *f, void *memory, size_t length)
 
 struct tdl_fop *tdl__fio_first(struct tdl_fio *f)
 {
-    if (!tdl_node_is_linked(&f->staged) || f->submit_spent_ns > 2 * f->options.step_ns)
+    if (!tdl_node_is_linked(&f->staged) || f->submit_spent_ns > f->options.step_ns)
         return NULL;
     return of_node(f->staged.next);
 }

@@ -202,7 +202,7 @@ static inline bool tdl_fio_step_is_spent(const struct tdl_fio *f)
 int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op);
 
 /* Submit everything staged; returns how many operations left the stage. While reads hit the page cache, a submission copies
- * their bytes itself, so it stops after twice step_ns worth of them until tdl_fio_step begins the next turn.
+ * their bytes itself, so it stops after step_ns worth of them until tdl_fio_step begins the next turn.
  * Thread:  owner
  * Owns:    nothing new
  * Errors:  as tdl_fio_start; operations that the kernel refuses complete with its error, all others go on
