@@ -1,8 +1,10 @@
 """Random sequences of transport calls against a peer that reads, stalls, half-closes or resets, as on asyncio."""
 import asyncio
+import inspect
 import os
 import socket
 import struct
+import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -13,9 +15,14 @@ EXAMPLES = int(os.environ.get("TREADLE_TEST_TRANSPORT_EXAMPLES", "2500"))
 SETTLE = 5
 
 SIZES = st.sampled_from([0, 1, 10, 1000, 70_000, 300_000])
+WRITELINES = st.tuples(st.just("writelines"), st.lists(SIZES, max_size=3))
+# From 3.12 on asyncio's kept empty pieces for good, never paused and wrote after the end, until that was mended.
+if sys.version_info >= (3, 12) and \
+        "_conn_lost" not in inspect.getsource(asyncio.selector_events._SelectorSocketTransport.writelines):
+    WRITELINES = st.tuples(st.just("write"), SIZES)
 OPERATIONS = st.one_of(
     st.tuples(st.just("write"), SIZES),
-    st.tuples(st.just("writelines"), st.lists(SIZES, max_size=3)),
+    WRITELINES,
     st.tuples(st.just("pause")), st.tuples(st.just("resume")),
     st.tuples(st.just("limits"), st.sampled_from([None, 0, 5, 1000, 100_000])),
     st.tuples(st.just("write_eof")), st.tuples(st.just("abort")), st.tuples(st.just("close")),
@@ -26,7 +33,7 @@ OPERATIONS = st.one_of(
 # What a program does in one turn, without letting the loop poll in between.
 AT_ONCE = st.tuples(st.just("at_once"), st.lists(st.one_of(
     st.tuples(st.just("write"), SIZES), st.tuples(st.just("write"), st.sampled_from([1, 10, 1000])),
-    st.tuples(st.just("writelines"), st.lists(SIZES, max_size=3)),
+    WRITELINES,
     st.tuples(st.just("size")), st.tuples(st.just("socket")),
     st.tuples(st.just("limits"), st.sampled_from([None, 0, 5, 1000, 100_000])),
     st.tuples(st.just("pause")), st.tuples(st.just("write_eof")), st.tuples(st.just("abort")),
