@@ -201,6 +201,32 @@ START_TEST(closing_does_not_wait_for_a_fifo)
 }
 END_TEST
 
+/* A chain whose read waits (nothing was written), or whose probe for the end does. */
+START_TEST(a_chain_is_canceled_where_it_waits)
+{
+    struct tdl_fio f;
+    char in[10];
+    struct tdl_fop whole;
+    struct tdl_queue out;
+    tdl_queue_init(&out);
+    if (!open_engine(&f, (struct variant){TDL_FIO_LINUX_URING, TDL_FIO_IMMEDIATE, 8, false}))
+        return;
+    ck_assert_int_eq(mkfifoat(scratch_fd, "fifo", 0600), 0);
+    int end = openat(scratch_fd, "fifo", O_RDWR | O_CLOEXEC);
+    if (_i == 1)
+        ck_assert_int_eq((int)write(end, "abc", 3), 3);
+    tdl_fop_read_file(&whole, scratch_fd, "fifo", in, sizeof in);
+    ck_assert_int_eq(tdl_fio_stage(&f, &whole), 0);
+    ck_assert_uint_eq(tdl_fio_reap(&f, &out), 0);
+    ck_assert_int_eq(tdl_fio_cancel(&f, &whole), 0);
+    ck_assert_int_eq(tdl_fio_drain(&f, &out), 0);
+    ck_assert_ptr_eq(tdl_queue_pop(&out), &whole.link);
+    ck_assert_int_eq(whole.result, -ECANCELED);
+    close_empty(&f);
+    close(end);
+}
+END_TEST
+
 /* The limit's stress: a polling thread publishes its head late, so a ring sized too tightly reports itself full. */
 START_TEST(a_polling_thread_never_meets_a_full_queue)
 {
@@ -505,6 +531,7 @@ int main(void)
     tcase_add_loop_test(t, closing_does_not_wait_for_a_fifo, 0, 3);
     tcase_add_loop_test(t, a_polling_thread_never_meets_a_full_queue, 0, 3);
     tcase_add_test(t, a_polling_thread_may_be_kept_for_busy_owners);
+    tcase_add_loop_test(t, a_chain_is_canceled_where_it_waits, 0, 2);
     tcase_add_loop_test(t, pinned_memory_is_used_where_it_helps, 0, 4);
     tcase_add_loop_test(t, syncs_of_one_file_share_a_call, 0, 4);
     tcase_add_loop_test(t, small_chunks_add_up, 0, 4);
