@@ -7,6 +7,7 @@ Several files of one arm are further rounds of it. Exit code 0, also when target
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", metavar="FILE", help="JSON objects the tools wrote")
     parser.add_argument("--subject", help="the arm the others are compared with; default: treadle")
+    parser.add_argument("--case", action="append", default=[], metavar="PATTERN", help="rows to show; default: all")
     parser.add_argument("--targets", type=Path, default=TARGETS, help="table of targets")
     parser.add_argument("--format", choices=["text", "markdown"], default="text", help="form on standard output")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write a markdown table there")
@@ -31,6 +33,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     targets = json.loads(args.targets.read_text()) if args.targets.exists() else None
     found = comparison.compare(comparison.load(args.files), targets, args.subject)
+    if args.case:
+        found.rows = [row for row in found.rows if any(fnmatch.fnmatch(row.name, pattern) for pattern in args.case)]
     print(getattr(compare_print, args.format)(found), end="")
     if args.paired:
         import paired

@@ -211,6 +211,14 @@ def test_the_command_writes_text_markdown_and_a_picture(tmp_path, capsys):
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_command_shows_the_rows_asked_for(tmp_path, capsys):
+    path = tmp_path / "treadle.json"
+    path.write_text(json.dumps(document("treadle", *(sample(1, case=case) for case in ("list_c16_p50", "list_c16_rate")))))
+    assert compare.main([str(path), "--case", "*_rate", "--format", "markdown"]) == 0
+    printed = capsys.readouterr().out
+    assert "| list_c16_rate |" in printed and "p50" not in printed
+
+
 def test_a_file_that_is_no_measurement_is_named(tmp_path):
     path = tmp_path / "broken.json"
     path.write_text("{}")
