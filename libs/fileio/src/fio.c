@@ -58,6 +58,7 @@ int tdl_fio_open(struct tdl_fio *f, const struct tdl_fio_options *options)
     tdl_queue_init(&f->finished);
     f->inflight_max = o->inflight_max;
     f->looked_fd = -1;
+    f->copied_fd = -1;
     f->fork_epoch = tdl__fork_epoch();
     f->state = TDL_FIO_NEW;
     return 0;
@@ -198,12 +199,17 @@ static int64_t final_result(const struct tdl_fop *op, int64_t res)
 
 void tdl__fio_complete(struct tdl_fio *f, struct tdl_fop *op, int64_t res)
 {
-    if (res == -EINVAL && tdl__transfer_wants_aligned_copy(op)) {
+    if (res == -EINVAL && op->rest == NULL && tdl__transfer_wants_aligned_copy(op)) {
         tdl__fio_unsent(f, op);
-        op->routed = TDL__ROUTE_WORKERS;
+        if (tdl__transfer_make_aligned_copy(op))
+            f->copied_fd = op->fd;
+        else
+            op->routed = TDL__ROUTE_WORKERS;
         f->resubmit++;
         return;
     }
+    if (op->rest != NULL && !tdl__fop_is_vectored(op))
+        tdl__transfer_take_aligned_copy(op, res);
     bool again = tdl__fop_is_transfer(op) ? tdl__transfer_round(op, res, f->options.chunk_max)
                                           : res == -EINTR && !op->asked && op->code != TDL_FOP_CLOSE;
     if (again) {
@@ -260,6 +266,8 @@ int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op)
     }
     if (tdl__join(f, op))
         return 0;
+    if (op->fd == f->copied_fd && op->done == 0 && tdl__transfer_is_unaligned(op))
+        (void)tdl__transfer_make_aligned_copy(op);
     admit(f);
     if (op->link.state == TDL_FOP_STAGED && flush_now(f))
         f->engine->submit(f);

@@ -87,6 +87,15 @@ bool tdl__transfer_round(struct tdl_fop *op, int64_t res, uint64_t chunk_max);
 /* A direct transfer that only fails because its memory is not aligned; a copy in aligned memory does it. */
 bool tdl__transfer_wants_aligned_copy(const struct tdl_fop *op);
 
+/* A whole number of the disk's blocks in memory that is not on their boundary. */
+bool tdl__transfer_is_unaligned(const struct tdl_fop *op);
+
+/* Gives the operation such memory, in place of the rest of a vector; false without memory. */
+bool tdl__transfer_make_aligned_copy(struct tdl_fop *op);
+
+/* A round of `res` bytes came into that memory. */
+void tdl__transfer_take_aligned_copy(struct tdl_fop *op, int64_t res);
+
 bool tdl__fop_is_transfer(const struct tdl_fop *op);
 bool tdl__fop_is_vectored(const struct tdl_fop *op);
 bool tdl__fop_is_write(const struct tdl_fop *op);

@@ -5,6 +5,10 @@
 
 #include "internal.h"
 
+/* Most that goes through an aligned copy in one round, and the boundary that every disk is content with. */
+#define ALIGNED_COPY (1u << 20)
+#define ALIGNMENT 4096u
+
 static uint64_t vector_total(const struct iovec *vector, uint64_t count)
 {
     uint64_t total = 0;
@@ -31,6 +35,12 @@ static unsigned vectors_done(const struct tdl_fop *op, uint64_t *into)
     return index;
 }
 
+static char *aligned_copy(const struct tdl_fop *op)
+{
+    char *memory = (char *)(void *)op->rest;
+    return memory + (ALIGNMENT - (uintptr_t)memory % ALIGNMENT);
+}
+
 void tdl__transfer_span(const struct tdl_fop *op, uint64_t chunk_max, struct tdl__span *span)
 {
     span->offset = op->offset == TDL_FOP_POSITION ? TDL_FOP_POSITION : op->offset + op->done;
@@ -48,6 +58,13 @@ void tdl__transfer_span(const struct tdl_fop *op, uint64_t chunk_max, struct tdl
     span->vector = NULL;
     span->count = 0;
     span->length = (size_t)(left < chunk_max ? left : chunk_max);
+    if (op->rest == NULL)
+        return;
+    if (span->length > ALIGNED_COPY)
+        span->length = ALIGNED_COPY;
+    if (tdl__fop_is_write(op))
+        memcpy(aligned_copy(op), span->buffer, span->length);
+    span->buffer = aligned_copy(op);
 }
 
 /* The caller's vector is not ours to change, so what is left of it goes into a copy. */
@@ -83,15 +100,33 @@ static bool more_may_come(const struct tdl_fop *op)
     return op->offset + op->done < (uint64_t)st.st_size;
 }
 
-bool tdl__transfer_wants_aligned_copy(const struct tdl_fop *op)
+bool tdl__transfer_is_unaligned(const struct tdl_fop *op)
 {
     if (op->code != TDL_FOP_READ && op->code != TDL_FOP_WRITE)
         return false;
     uint64_t place = op->offset == TDL_FOP_POSITION ? 0 : op->offset;
-    if (((uintptr_t)op->at.buffer & 511) == 0 || ((place | op->length) & 511) != 0 || op->length == 0)
+    return ((uintptr_t)op->at.buffer & 511) != 0 && ((place | op->length) & 511) == 0 && op->length > 0;
+}
+
+bool tdl__transfer_wants_aligned_copy(const struct tdl_fop *op)
+{
+    if (!tdl__transfer_is_unaligned(op))
         return false;
     int flags = fcntl(op->fd, F_GETFL);
     return flags >= 0 && (flags & O_DIRECT) != 0;
+}
+
+bool tdl__transfer_make_aligned_copy(struct tdl_fop *op)
+{
+    size_t length = op->length < ALIGNED_COPY ? (size_t)op->length : ALIGNED_COPY;
+    op->rest = (struct iovec *)tdl_malloc(length + ALIGNMENT);
+    return op->rest != NULL;
+}
+
+void tdl__transfer_take_aligned_copy(struct tdl_fop *op, int64_t res)
+{
+    if (res > 0 && op->code == TDL_FOP_READ)
+        memcpy((char *)op->at.buffer + op->done, aligned_copy(op), (size_t)res);
 }
 
 bool tdl__transfer_round(struct tdl_fop *op, int64_t res, uint64_t chunk_max)

@@ -127,7 +127,8 @@ struct tdl_fio {
     uint32_t inflight_max;
     uint32_t step_spent_ns;
     uint32_t submit_spent_ns; /* what reads of the page cache cost this turn's submissions */
-    int looked_fd;            /* whose O_DIRECT flag was looked at in this turn, -1 for none */
+    int copied_fd; /* the last one that refused memory as it was, -1 for none; its number may have gone to another file */
+    int looked_fd; /* whose O_DIRECT flag was looked at in this turn, -1 for none */
     uint32_t fork_epoch;
     const char *pinned; /* memory that the kernel holds, NULL for none */
     size_t pinned_bytes;

@@ -82,8 +82,9 @@ struct tdl_fop {
         struct statx *statx;
         void *buffer;
     } to;
-    struct iovec *rest; /* own copy of what is left of the vector after a short transfer */
-    void *work;         /* the engine's own record while in flight */
+    struct iovec
+        *rest;  /* own copy of the vector after a short transfer, or aligned memory for a direct one */
+    void *work; /* the engine's own record while in flight */
     int fd;
     int fd2;
     uint32_t flags;
