@@ -203,6 +203,10 @@ def run(factory, *args):
         loop.close()
 
 
+def aborts(sequence):
+    return any(op[0] == "abort" or op[0] == "at_once" and aborts(op[1]) for op in sequence)
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("family", ["unix", "tcp"])
 @pytest.mark.parametrize("subject", [twin.subject_loop, twin.gathering_loop])
@@ -211,6 +215,9 @@ def test_transports_behave_as_asyncios(subject, family):
               suppress_health_check=list(HealthCheck))
     @given(st.booleans(), SEQUENCES)
     def check(eof, sequence):
-        assert run(subject, family, eof, sequence) == run(twin.reference_loop, family, eof, sequence)
+        got, expected = [run(factory, family, eof, sequence) for factory in (subject, twin.reference_loop)]
+        if subject is twin.gathering_loop and aborts(sequence):
+            got, expected = got[:-1], expected[:-1]  # what the kernel took before: of one call another part than of two
+        assert got == expected
 
     check()
