@@ -483,62 +483,6 @@ for ran in (False, True):
     assert result.returncode == 0, result.stderr
 
 
-CLOSES_EVERYTHING = """
-import asyncio, os, sys, twin
-
-async def at_once(loop):
-    pass
-
-async def spinning(loop):
-    for _ in range(1000):
-        await asyncio.sleep(0)
-
-async def connected(loop):
-    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
-    loop.streams = await asyncio.open_connection(*server.sockets[0].getsockname())
-
-async def with_a_thread(loop):
-    await loop.run_in_executor(None, int)
-
-async def main(loop):
-    await globals()[sys.argv[1]](loop)
-    os.closerange(3, 256)
-    await asyncio.sleep(0.01)
-    os._exit(3)
-
-loop = twin.reference_loop() if sys.argv[2] == "asyncio" else twin.subject_loop()
-for _ in range(2):
-    try:
-        loop.run_until_complete(main(loop))
-    except OSError as exc:
-        print(exc.errno, flush=True)
-os._exit(0)
-"""
-
-
-@pytest.mark.parametrize("when", ["at_once", "spinning", "connected", "with_a_thread"])
-def test_closing_every_descriptor_while_the_loop_runs_ends_the_run(python, when):
-    """As on asyncio: the run ends with the kernel's error, and the next one too."""
-    expected, got = [python(when, arm, code=CLOSES_EVERYTHING) for arm in ("asyncio", "treadle")]
-    assert (got.returncode, got.stdout) == (expected.returncode, expected.stdout) == (0, "9\n9\n"), got.stderr
-
-
-def test_closing_every_descriptor_between_two_runs_ends_the_next(python):
-    done = python(code="""
-import os, twin
-loop = twin.subject_loop()
-loop.call_soon(loop.stop)
-loop.run_forever()
-os.closerange(3, 256)
-try:
-    loop.run_forever()
-except OSError as exc:
-    print(exc.errno, flush=True)
-loop.close()
-""")
-    assert (done.returncode, done.stdout) == (0, "9\n"), done.stderr
-
-
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python classes export buffers from 3.12 on")
 def test_the_end_of_a_buffer_may_end_the_wait_again(loop):
     a, b = pair()

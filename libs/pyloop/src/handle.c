@@ -237,7 +237,6 @@ void tdl__handle_run(struct tdl_item *item)
 {
     TdlHandle *h = tdl__handle_of(item);
     TdlLoop *loop = h->loop;
-    loop->unchecked = true;
     h->item.link.flags &= (uint8_t)~TDL_HANDLE_SCHEDULED;
     if (h->item.link.flags & TDL_HANDLE_THREADSAFE) {
         h->item.link.flags |= TDL_HANDLE_RUNNING;

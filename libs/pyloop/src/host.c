@@ -148,10 +148,6 @@ static void poll_gated(TdlLoop *loop, uint64_t timeout_ns, struct tdl_queue *io)
     if (timeout_ns != 0 && (loop->snapshot != NULL || loop->spare_context != NULL)) {
         timeout_ns = forget_snapshot(loop);
     }
-    if (loop->unchecked && (loop->poll_error = tdl__uv_probe(&loop->uv->uv)) != 0) {
-        return;
-    }
-    loop->unchecked = false;
     loop->uv_dirty = false;
     if (timeout_ns == 0) {
         poll_now(loop);

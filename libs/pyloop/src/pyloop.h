@@ -221,8 +221,6 @@ struct tdl_loop {
     uint32_t fork_seen;
     int signal_rfd, signal_wfd;
     bool uv_busy;     /* poll: the last uv_run handled something, so poll again */
-    bool unchecked;   /* poll: a handle ran, which may have closed libuv's descriptor */
-    int poll_error;   /* poll: why libuv cannot be asked, to be raised from the run */
     bool slept;       /* the last turn slept in libuv */
     bool uv_dirty;    /* libuv has interest changes or closing handles of ours to work on */
     bool signal_seen; /* poll: the signal descriptor was readable */
@@ -297,7 +295,6 @@ void tdl__loop_wake(TdlLoop *loop);
 /* uvhandle.c: opening and closing the loop's libuv */
 int tdl__uv_open(TdlLoop *loop);
 void tdl__uv_close(TdlLoop *loop);
-int tdl__uv_probe(const uv_loop_t *uv);
 int tdl__uv_signal_open(TdlLoop *loop);
 int tdl__uv_check_fork(TdlLoop *loop);
 bool tdl__uv_forked(const TdlLoop *loop);

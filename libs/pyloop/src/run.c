@@ -62,12 +62,6 @@ static int run_turns(TdlLoop *loop)
         if (PyErr_Occurred()) {
             return -1;
         }
-        if (loop->poll_error != 0) {
-            errno = loop->poll_error;
-            loop->poll_error = 0;
-            PyErr_SetFromErrno(PyExc_OSError);
-            return -1;
-        }
         /* Every signal writes to the loop's descriptor, so only then can a handler wait to be run. */
         if (loop->signal_seen && (PyErr_CheckSignals() < 0 || deliver_signals(loop) < 0)) {
             return -1;
@@ -87,7 +81,6 @@ PyObject *tdl__loop_run(TdlLoop *loop)
     }
     loop->run_thread = PyThread_get_thread_ident();
     loop->turning = true;
-    loop->unchecked = true; /* what came between two runs */
     int code = run_turns(loop);
     loop->turning = false;
     /* A loop that does not run may become garbage, and with it what is still queued. */

@@ -247,16 +247,11 @@ int tdl__uv_check_fork(TdlLoop *loop)
     return 0;
 }
 
-/* Errno of a poll of libuv's descriptor: a process may close every number it finds, and libuv would abort it. */
-int tdl__uv_probe(const uv_loop_t *uv)
-{
-    struct epoll_event event;
-    return epoll_wait(uv_backend_fd(uv), &event, 1, 0) >= 0 || errno == EINTR ? 0 : errno;
-}
-
+/* Whether libuv still has its own descriptors: a process may close every number it finds. */
 static bool is_alive(const uv_loop_t *uv)
 {
-    return tdl__uv_probe(uv) == 0 && fcntl(uv->async_io_watcher.fd, F_GETFD) >= 0;
+    struct epoll_event event;
+    return epoll_wait(uv_backend_fd(uv), &event, 1, 0) >= 0 && fcntl(uv->async_io_watcher.fd, F_GETFD) >= 0;
 }
 
 void tdl__uv_close(TdlLoop *loop)
