@@ -15,7 +15,7 @@
 
 /* How often the owner's share of a processor is measured, and from which share on it counts as busy. */
 #define BUSY_WINDOW_NS 1000000
-#define BUSY_PERCENT 80
+#define BUSY_PERCENT 95
 
 #define SUBMIT_ROOM_MIN 8u
 #define SUBMIT_ROOM_MAX 256u
