@@ -224,6 +224,51 @@ def test_another_threads_write_leaves_at_once(family):
     same(case, family)
 
 
+def test_another_threads_write_takes_what_is_held_along(family):
+    """The turn may wait for the thread, and the thread for the answer."""
+    async def case(t, family):
+        transport, protocol, peer = await raw(t, family)
+        transport.write(b"head")
+        thread = threading.Thread(target=transport.write, args=(b"body",))
+        thread.start()
+        thread.join()
+        t.log(take(peer, 8))
+        await end(protocol, transport, peer)
+
+    same(case, family)
+
+
+@pytest.mark.parametrize("exit_type", [KeyboardInterrupt, SystemExit, ValueError])
+def test_an_exit_that_pause_writing_raises_leaves_the_write_and_ends_the_run(family, exit_type):
+    def case(t, family, exit_type):
+        transport, protocol, peer = t.run(raw(t, family))
+        transport.set_write_buffer_limits(high=1000)
+        paused = []
+
+        def pause_writing():
+            paused.append(True)
+            raise exit_type
+
+        def write():
+            try:
+                transport.write(b"x" * 600)
+                transport.write(b"y" * 600)
+            except BaseException as exc:
+                t.log("write raised", exc)
+                raise
+            t.loop.call_soon(t.loop.stop if paused else write)
+
+        protocol.pause_writing = pause_writing
+        t.loop.call_soon(write)
+        try:
+            t.loop.run_forever()
+        except BaseException as exc:
+            t.log("run raised", exc)
+        t.run(end(protocol, transport, peer))
+
+    same(case, family, exit_type)
+
+
 @pytest.mark.parametrize("end_by", ["stop", "exit", "outside"])
 def test_a_run_that_ends_has_sent_what_its_last_turn_wrote(family, end_by):
     def case(t, family):

@@ -288,18 +288,24 @@ static void send_queued(TdlStream *t)
     }
 }
 
-/* Leaves no exception: a failure is told to the protocol. What is dropped with the write that failed does not count for
- * asyncio's warning about writes to a lost connection: the program could not know yet. In a forked child it is the
- * parent that sends. */
-void tdl__stream_send_held(TdlStream *t)
+/* A failure is told to the protocol; what is left raised is pause_writing's exit, for a write() to raise. What is dropped
+ * with the write that failed does not count for asyncio's warning about writes to a lost connection: the program could
+ * not know yet. In a forked child it is the parent that sends. */
+static int send_held(TdlStream *t)
 {
     t->held = false;
     if (tdl__uv_forked(t->loop)) {
         tdl__stream_queue_clear(t);
-        return;
+        return 0;
     }
     send_queued(t);
-    if (PyErr_Occurred() || wait_rest(t) < 0) {
+    return PyErr_Occurred() ? -1 : wait_rest(t);
+}
+
+/* Leaves no exception: what is held is below the high-water mark, so no pause_writing is called. */
+void tdl__stream_send_held(TdlStream *t)
+{
+    if (send_held(t) < 0) {
         PyErr_WriteUnraisable((PyObject *)t);
     }
 }
@@ -337,12 +343,18 @@ static void note_write(TdlStream *t)
     }
 }
 
-/* Whether a write may wait for the turn's end. Another thread's may not: nobody knows when the turn ends for it. */
+/* Another thread's write may not wait for the turn's end: the turn may wait for what the write brings about. */
+static bool in_run_thread(const TdlStream *t)
+{
+    return PyThread_get_thread_ident() == t->loop->run_thread;
+}
+
+/* Whether a write may wait for the turn's end. */
 static bool may_hold(const TdlStream *t, size_t len)
 {
     const TdlLoop *loop = t->loop;
     return (t->gather > 0 || loop->gather_all) && loop->gathering && t->state == TDL_STREAM_OPEN &&
-           len <= hold_max(t) && PyThread_get_thread_ident() == loop->run_thread;
+           len <= hold_max(t) && in_run_thread(t);
 }
 
 static int write_held(TdlStream *t, PyObject *data, const Py_buffer *view)
@@ -356,10 +368,7 @@ static int write_held(TdlStream *t, PyObject *data, const Py_buffer *view)
         Py_INCREF(t); /* the list's reference */
         tdl_queue_push(&t->loop->flush, &t->flush_link);
     }
-    if (t->write_size > hold_max(t)) {
-        tdl__stream_send_held(t);
-    }
-    return 0;
+    return t->write_size > hold_max(t) ? send_held(t) : 0;
 }
 
 /* What asyncio of this version says that write() takes. */
@@ -387,8 +396,9 @@ static int write_view(TdlStream *t, PyObject *data, const Py_buffer *view)
     if (view->len == 0) {
         return 0;
     }
-    if (!PyBytes_CheckExact(data) && (size_t)view->len > hold_max(t)) {
-        tdl__stream_flush(t); /* rather than copy it */
+    bool copied = !PyBytes_CheckExact(data) && (size_t)view->len > hold_max(t);
+    if (t->held && (copied || !in_run_thread(t))) {
+        tdl__stream_send_held(t);
     }
     if (t->state >= TDL_STREAM_LOST) {
         return write_lost(t);
