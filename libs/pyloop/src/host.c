@@ -122,18 +122,18 @@ static void poll_now(TdlLoop *loop)
     }
 }
 
-/* Whether this turn need not ask the kernel: the turn before this one slept in it until now, or the ring tells that
- * nothing happened. A socket that becomes readable meanwhile is one turn late at most. */
+/* Whether this turn need not ask the kernel: the ring tells that nothing happened, or the turn before this one slept
+ * in the kernel and saw no descriptor ready. A socket that becomes readable meanwhile is one turn late at most. */
 static bool may_skip(TdlLoop *loop)
 {
-    if (loop->uv_dirty) {
+    if (loop->uv_busy || loop->uv_dirty) {
         return false;
     }
     if (loop->slept) {
         loop->slept = false;
         return true;
     }
-    return !loop->uv_busy && tdl__gate_quiet(&loop->gate, uv_backend_fd(&loop->uv->uv));
+    return tdl__gate_quiet(&loop->gate, uv_backend_fd(&loop->uv->uv));
 }
 
 static void poll_gated(TdlLoop *loop, uint64_t timeout_ns, struct tdl_queue *io)
