@@ -1,10 +1,12 @@
 """call_soon_threadsafe: order, storms from threads and signal handlers, and close."""
 import asyncio
 import concurrent.futures
+import contextlib
 import faulthandler
 import os
 import queue
 import signal
+import socket
 import sys
 import threading
 import time
@@ -365,3 +367,34 @@ def test_another_thread_gets_the_gil_while_the_loop_is_busy(loop):
     stop[0] = True
     thread.join()
     assert seen > 0
+
+
+class Lost(asyncio.Protocol):
+    """Counts how often it was told that its connection is lost."""
+
+    def __init__(self, loop):
+        self.times, self.over = 0, loop.create_future()
+
+    def connection_lost(self, exc):
+        self.times += 1
+        if not self.over.done():
+            self.over.set_result(None)
+
+
+@twin(modes=("plain",))  # debug mode refuses the other thread's call
+async def test_a_transport_that_another_thread_aborts_while_it_sends_is_lost_once(t):
+    data = bytes(64 * 1024)
+    for _ in range(ROUNDS // 20):
+        ours, theirs = socket.socketpair()
+        transport, protocol = await t.loop.create_connection(lambda: Lost(t.loop), sock=ours)
+        thread = threading.Thread(target=transport.abort)
+        thread.start()
+        while not transport.is_closing():
+            transport.write(data)
+            with contextlib.suppress(BlockingIOError):
+                theirs.recv(len(data), socket.MSG_DONTWAIT)
+        thread.join()
+        transport.write(data)
+        await protocol.over
+        t.log(protocol.times, transport.get_write_buffer_size())
+        theirs.close()

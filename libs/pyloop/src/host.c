@@ -111,7 +111,7 @@ static uint64_t forget_snapshot(TdlLoop *loop)
 
 static void poll_now(TdlLoop *loop)
 {
-    if (others_alive()) {
+    if (loop->others) {
         loop->in_uv = true;
         PyThreadState *save = PyEval_SaveThread();
         uv_run(&loop->uv->uv, UV_RUN_NOWAIT);
@@ -140,7 +140,7 @@ static void poll_gated(TdlLoop *loop, uint64_t timeout_ns, struct tdl_queue *io)
 {
     if (timeout_ns == 0 && may_skip(loop)) {
         loop->skips++;
-        if (others_alive()) {
+        if (loop->others) {
             PyEval_RestoreThread(PyEval_SaveThread());
         }
         return;
@@ -165,6 +165,7 @@ static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_que
 {
     TdlLoop *loop = loop_of(host);
     loop->turns++;
+    loop->others = others_alive();
     poll_gated(loop, timeout_ns, io);
     loop->gathering = true; /* until the next before_poll */
 }

@@ -6,6 +6,7 @@
 
 #include "pycompat.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -95,9 +96,9 @@ struct tdl_module_state {
     PyObject *tasks_dict;
     PyObject *support; /* the module treadle._support: what runs once per failure or per connection */
     PyObject *socket_type;
-    PyObject *loop_kwname;     /* ("loop",) */
-    PyObject *task_kwnames;    /* ("loop", "name", "context") */
-    bool snapshots; /* callbacks scheduled from one context may share one copy of it until they run */
+    PyObject *loop_kwname;  /* ("loop",) */
+    PyObject *task_kwnames; /* ("loop", "name", "context") */
+    bool snapshots;         /* callbacks scheduled from one context may share one copy of it until they run */
 #define TDL_NAME_FIELD(name) PyObject *str_##name;
     TDL_NAMES(TDL_NAME_FIELD)
 #undef TDL_NAME_FIELD
@@ -222,6 +223,7 @@ struct tdl_loop {
     int signal_rfd, signal_wfd;
     bool uv_busy;     /* poll: the last uv_run handled something, so poll again */
     bool slept;       /* the last turn slept in libuv */
+    bool others;      /* since the last poll: another thread may want the GIL */
     bool uv_dirty;    /* libuv has interest changes or closing handles of ours to work on */
     bool signal_seen; /* poll: the signal descriptor was readable */
     bool parked;      /* the loop's thread sleeps in libuv, or is about to */
@@ -358,6 +360,22 @@ extern PyMethodDef tdl__executor_loop_methods[];
 
 /* The loop's shared read buffer, asyncio's max_size. */
 enum { TDL_READ_BUFFER_SIZE = 256 * 1024 };
+
+/* Around a stream's system call, as asyncio's sockets do: a thread that waits for the GIL needs longer to wake up than an
+ * empty poll takes, and gets it while the kernel carries data. errno is kept. */
+static inline PyThreadState *tdl__gil_give(const TdlLoop *loop)
+{
+    return loop->others ? PyEval_SaveThread() : NULL;
+}
+
+static inline void tdl__gil_take(PyThreadState *given)
+{
+    if (given != NULL) {
+        int error = errno;
+        PyEval_RestoreThread(given);
+        errno = error;
+    }
+}
 
 /* Send what the loop's transports hold, and let them hold no more until the next poll is over. */
 static inline void tdl__streams_flush(TdlLoop *loop)

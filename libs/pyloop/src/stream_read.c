@@ -70,10 +70,13 @@ static void on_recv_error(TdlStream *t, int error)
 
 static ssize_t recv_into(TdlStream *t, void *buffer, size_t len)
 {
+    int fd = tdl__stream_fd(t);
+    PyThreadState *given = tdl__gil_give(t->loop);
     ssize_t n;
     do {
-        n = recv(tdl__stream_fd(t), buffer, len, 0);
+        n = recv(fd, buffer, len, 0);
     } while (n < 0 && errno == EINTR);
+    tdl__gil_take(given);
     return n;
 }
 

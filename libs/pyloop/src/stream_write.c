@@ -111,12 +111,22 @@ static bool would_block(int error)
     return error == EAGAIN || error == EWOULDBLOCK;
 }
 
-static ssize_t send_now(TdlStream *t, const void *data, size_t len)
+static ssize_t send_bytes(int fd, const void *data, size_t len)
 {
     ssize_t n;
     do {
-        n = send(tdl__stream_fd(t), data, len, MSG_NOSIGNAL);
+        n = send(fd, data, len, MSG_NOSIGNAL);
     } while (n < 0 && errno == EINTR);
+    return n;
+}
+
+/* For what the caller keeps alive. Queued bytes are sent with the GIL, since another thread's abort() frees them. */
+static ssize_t send_now(TdlStream *t, const void *data, size_t len)
+{
+    int fd = tdl__stream_fd(t);
+    PyThreadState *given = tdl__gil_give(t->loop);
+    ssize_t n = send_bytes(fd, data, len);
+    tdl__gil_take(given);
     return n;
 }
 
@@ -133,7 +143,7 @@ static ssize_t send_queue(TdlStream *t)
         skip = 0;
     }
     if (count == 1) {
-        return send_now(t, iov[0].iov_base, iov[0].iov_len);
+        return send_bytes(tdl__stream_fd(t), iov[0].iov_base, iov[0].iov_len);
     }
     struct msghdr msg = {.msg_iov = iov, .msg_iovlen = count};
     ssize_t n;
@@ -253,11 +263,12 @@ static int write_lost(TdlStream *t)
     return 0;
 }
 
-/* Queue what is not sent yet. Only bytes can be kept as they are: anything else may change later. */
+/* Queue what is not sent yet. Only bytes can be kept as they are: anything else may change later. Only the first of the queue can
+ * be partly sent, and another thread may have queued some meanwhile. */
 static int keep(TdlStream *t, PyObject *data, const Py_buffer *view, size_t sent)
 {
     PyObject *rest;
-    if (PyBytes_CheckExact(data)) {
+    if (PyBytes_CheckExact(data) && (sent == 0 || t->queue_len == 0)) {
         rest = Py_NewRef(data);
     } else {
         rest = PyBytes_FromStringAndSize((const char *)view->buf + sent, view->len - (Py_ssize_t)sent);
@@ -418,6 +429,9 @@ static int write_view(TdlStream *t, PyObject *data, const Py_buffer *view)
             PyErr_SetFromErrno(PyExc_OSError);
             tdl__stream_fatal(t, "Fatal write error on socket transport");
             return PyErr_Occurred() ? -1 : 0;
+        }
+        if (t->state >= TDL_STREAM_LOST) {
+            return 0; /* another thread aborted meanwhile */
         }
         sent = n > 0 ? (size_t)n : 0;
     }
