@@ -387,8 +387,12 @@ async def test_a_transport_that_another_thread_aborts_while_it_sends_is_lost_onc
     for _ in range(ROUNDS // 20):
         ours, theirs = socket.socketpair()
         transport, protocol = await t.loop.create_connection(lambda: Lost(t.loop), sock=ours)
-        thread = threading.Thread(target=transport.abort)
+        go = threading.Event()
+        thread = threading.Thread(target=lambda: go.wait() and transport.abort())
         thread.start()
+        for _ in range(3):
+            await asyncio.sleep(0)  # a poll has seen the thread, so system calls give the GIL away
+        go.set()
         while not transport.is_closing():
             transport.write(data)
             with contextlib.suppress(BlockingIOError):
