@@ -3,6 +3,7 @@ import gc
 import importlib
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 
 
 def pytest_configure(config):
@@ -77,3 +79,16 @@ def run_python(*args, env=None, timeout=60, code=None, check=False, **kwargs):
 @pytest.fixture
 def python():
     return run_python
+
+
+def preload(name, folder):
+    """Builds tests/preload/NAME.c; returns an environment that preloads it."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    library = folder / f"lib{name}.so"
+    command = [compiler, "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-fvisibility=hidden"]
+    command += ["-I", str(ROOT / "libs/base/include"), str(ROOT / f"tests/preload/{name}.c"), "-o", str(library)]
+    subprocess.run([*command, "-ldl"], check=True)
+    libraries = filter(None, [os.environ.get("LD_PRELOAD"), str(library)])  # a sanitizer comes first
+    return {"LD_PRELOAD": ":".join(libraries)}

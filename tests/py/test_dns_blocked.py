@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from conftest import run_python
+from conftest import preload, run_python
 from twin import LOOP_MODULE
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -16,14 +16,7 @@ treadle_only = pytest.mark.skipif(LOOP_MODULE != "treadle", reason="asyncio wait
 @pytest.fixture(scope="session")
 def resolver(tmp_path_factory):
     """The preload library of tests/preload, built for these tests."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    library = tmp_path_factory.mktemp("resolver") / "libresolver.so"
-    command = [compiler, "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-fvisibility=hidden"]
-    command += ["-I", str(ROOT / "libs/base/include"), str(ROOT / "tests/preload/resolver.c"), "-o", str(library)]
-    subprocess.run([*command, "-ldl"], check=True)
-    return library
+    return preload("resolver", tmp_path_factory.mktemp("resolver"))
 
 
 HELD = '''
@@ -56,9 +49,8 @@ def held(resolver, tmp_path):
 
     def run(code, *args):
         log = tmp_path / "log"
-        preload = ":".join(filter(None, [os.environ.get("LD_PRELOAD"), str(resolver)]))  # a sanitizer comes first
         done = run_python(*args, code=HELD + code, check=True, timeout=50,
-                          env={"LD_PRELOAD": preload, "TDL_RESOLVER_LOG": str(log)})
+                          env={**resolver, "TDL_RESOLVER_LOG": str(log)})
         return done.stdout, log.read_text().splitlines() if log.exists() else []
 
     return run

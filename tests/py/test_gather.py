@@ -317,6 +317,25 @@ def test_a_forked_child_does_not_send_the_parents_writes_again(family):
     assert alone(case, family) == [(b"headbody",), (b"",)]
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_what_a_forked_child_writes_is_sent_by_the_child(family, held):
+    async def case(t, family, held):
+        transport, protocol, peer = await raw(t, family)
+        if held:
+            transport.write(b"head")
+        pid = ctypes.PyDLL(None).fork()
+        if pid == 0:
+            transport.write(b"child")
+            transport.write(b"'s")
+            os._exit(0)
+        os.waitpid(pid, 0)
+        await t.turns(1)
+        t.log(take(peer, 11 if held else 7))
+        await end(protocol, transport, peer)
+
+    assert alone(case, family, held) == [(b"child's" + (b"head" if held else b""),)]
+
+
 @pytest.mark.parametrize("writes", [1, 2, 3])
 def test_a_failure_at_the_turns_end_is_told_as_asyncio_tells_a_failed_write(family, writes):
     async def case(t, family, writes):

@@ -13,7 +13,8 @@ import time
 
 import pytest
 
-from twin import twin
+from conftest import preload, run_python
+from twin import LOOP_MODULE, twin
 
 STALL_S = 5.0
 ROUNDS = int(os.environ.get("TREADLE_TEST_ROUNDS", "2000"))
@@ -402,3 +403,53 @@ async def test_a_transport_that_another_thread_aborts_while_it_sends_is_lost_onc
         await protocol.over
         t.log(protocol.times, transport.get_write_buffer_size())
         theirs.close()
+
+
+CUT = """
+import asyncio, ctypes, socket, threading, twin
+
+class Protocol(asyncio.Protocol):
+    calls = []
+
+    def pause_writing(self):
+        self.calls.append("pause")
+
+    def connection_lost(self, exc):
+        self.calls.append("lost")
+
+async def main():
+    ours, theirs = socket.socketpair()
+    transport, _ = await asyncio.get_running_loop().create_connection(Protocol, sock=ours)
+    transport.set_write_buffer_limits(high=100)
+
+    def abort():
+        thread = threading.Thread(target=transport.abort)
+        thread.start()
+        thread.join()
+
+    others = threading.Event()
+    other = threading.Thread(target=others.wait)
+    other.start()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # a poll has seen the thread, so system calls give the GIL away
+    call = ctypes.CFUNCTYPE(None)(abort)
+    ctypes.CDLL(None).tdl_send_cut(ctypes.c_size_t(10), call)
+    transport.write(bytes(1000))
+    print(transport.is_closing(), transport.get_write_buffer_size(), len(theirs.recv(1000)), *Protocol.calls)
+    others.set()
+    other.join()
+    while "lost" not in Protocol.calls:
+        await asyncio.sleep(0)
+    print(*Protocol.calls)
+    theirs.close()
+
+loop = twin.subject_loop()
+loop.run_until_complete(main())
+loop.close()
+"""
+
+
+@pytest.mark.skipif(LOOP_MODULE != "treadle", reason="asyncio queues the rest, and watches a closed descriptor for it")
+def test_what_the_kernel_did_not_take_is_dropped_where_another_thread_aborted_meanwhile(tmp_path):
+    done = run_python(code=CUT, check=True, env=preload("send", tmp_path))
+    assert done.stdout.splitlines() == ["True 0 10", "lost"]

@@ -360,12 +360,13 @@ static bool in_run_thread(const TdlStream *t)
     return PyThread_get_thread_ident() == t->loop->run_thread;
 }
 
-/* Whether a write may wait for the turn's end. */
+/* Whether a write may wait for the turn's end. A forked child's may not until the loop is its own: what is held then is
+ * the parent's to send. */
 static bool may_hold(const TdlStream *t, size_t len)
 {
     const TdlLoop *loop = t->loop;
     return (t->gather > 0 || loop->gather_all) && loop->gathering && t->state == TDL_STREAM_OPEN &&
-           len <= hold_max(t) && in_run_thread(t);
+           len <= hold_max(t) && in_run_thread(t) && !tdl__uv_forked(loop);
 }
 
 static int write_held(TdlStream *t, PyObject *data, const Py_buffer *view)
@@ -408,7 +409,7 @@ static int write_view(TdlStream *t, PyObject *data, const Py_buffer *view)
         return 0;
     }
     bool copied = !PyBytes_CheckExact(data) && (size_t)view->len > hold_max(t);
-    if (t->held && (copied || !in_run_thread(t))) {
+    if (t->held && (copied || !in_run_thread(t) || tdl__uv_forked(t->loop))) {
         tdl__stream_send_held(t);
     }
     if (t->state >= TDL_STREAM_LOST) {
