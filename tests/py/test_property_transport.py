@@ -164,8 +164,6 @@ async def drive(family, eof, sequence):
                 if not total:
                     break
             log.append(("drained", last if not isinstance(last, int) else 0))
-        elif op[0] == "resume" and "eof" in log:
-            pass  # asyncio reads once more here, though nothing can come: it tells eof again, or finds a reset
         else:
             try:
                 perform(transport, peer, op, log)

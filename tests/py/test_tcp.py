@@ -57,6 +57,14 @@ async def raw(t, family="tcp"):
     return transport, protocol, peer
 
 
+def tcp_pair():
+    listener = socket.create_server(("127.0.0.1", 0))
+    client = socket.create_connection(listener.getsockname())
+    peer, _ = listener.accept()
+    listener.close()
+    return client, peer
+
+
 def reset(sock):
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
@@ -390,6 +398,73 @@ async def test_eof_received_that_raises_closes_the_transport(t, family):
     protocol.eof_received = fail
     peer.close()
     await protocol.done
+
+
+@twin
+def test_an_exit_in_eof_received_leaves_the_end_to_be_told_again(t, family):
+    class Leaves(asyncio.Protocol):
+        def eof_received(self):
+            t.log("eof")
+            ends.append(None)
+            if len(ends) == 1:
+                raise SystemExit(3)
+
+        def connection_lost(self, exc):
+            t.log("lost", exc)
+            t.loop.stop()
+
+    ends = []
+    ours, peer = socket.socketpair() if family == "unix" else tcp_pair()
+    t.run(t.loop.create_connection(Leaves, sock=ours))
+    peer.shutdown(socket.SHUT_WR)
+    t.call(t.loop.run_forever)
+    t.call(t.loop.run_forever)
+    peer.close()
+
+
+@twin
+async def test_who_reads_on_behind_the_end_is_told_of_it_again(t, family):
+    transport, protocol, peer = await raw(t, family)
+    protocol.eof_result = True
+    peer.shutdown(socket.SHUT_WR)
+    for _ in range(3):
+        transport.resume_reading()
+        await t.turns(5)
+        transport.pause_reading()
+        await t.turns(5)
+    transport.close()
+    await protocol.done
+    peer.close()
+
+
+@twin
+async def test_what_get_buffer_closed_is_read_once_more(t):
+    class Closes(asyncio.BufferedProtocol):
+        def __init__(self, how):
+            self.how, self.done = how, t.loop.create_future()
+
+        def get_buffer(self, hint):
+            getattr(transport, self.how)()
+            return bytearray(10)
+
+        def buffer_updated(self, count):
+            t.log("updated", count)
+
+        def eof_received(self):
+            t.log("eof")
+            return True
+
+        def connection_lost(self, exc):
+            t.log("lost", exc)
+            self.done.set_result(None)
+
+    for how in ("close", "abort"):
+        for sent in (b"x", b""):
+            ours, peer = socket.socketpair()
+            transport, protocol = await t.loop.create_connection(lambda: Closes(how), sock=ours)
+            peer.send(sent)
+            peer.close()
+            await protocol.done
 
 
 @twin

@@ -149,6 +149,20 @@ async def test_start_tls_on_both_sides(t, certificate):
 
 
 @twin
+async def test_start_tls_behind_the_peers_end_fails(t, certificate):
+    ours, peer = socket.socketpair()
+    protocol = t.recorder("p")
+    protocol.eof_result = True
+    transport, _ = await t.loop.create_connection(lambda: protocol, sock=ours)
+    peer.shutdown(socket.SHUT_WR)
+    await t.turns(5)
+    await t.acall(t.loop.start_tls(transport, protocol, client_context(certificate), server_hostname="localhost"))
+    transport.abort()
+    await t.turns(5)
+    peer.close()
+
+
+@twin
 async def test_close_ends_at_once_though_the_peer_sends_for_ever(t, certificate):
     over = asyncio.Event()
 

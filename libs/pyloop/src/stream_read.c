@@ -39,7 +39,6 @@ void tdl__stream_start_run(struct tdl_item *item)
 static void on_eof(TdlStream *t)
 {
     struct tdl_module_state *st = t->loop->state;
-    t->read_eof = true;
     if (t->loop->debug) {
         Py_XDECREF(PyObject_CallMethod(st->support, "_transport_debug", "sO", "%r received EOF", t));
         PyErr_Clear();
@@ -52,6 +51,7 @@ static void on_eof(TdlStream *t)
     if (keep_open < 0) {
         tdl__stream_fatal(t, "Fatal error: protocol.eof_received() call failed.");
     } else if (keep_open) {
+        t->read_eof = true; /* behind what eof_received() did, as asyncio takes its reader away */
         tdl__stream_update_reading(t);
     } else {
         tdl__stream_close(t);
@@ -148,7 +148,6 @@ static void read_data(TdlStream *t)
     Py_XDECREF(result);
 }
 
-/* A buffer that cannot be filled is told in the words of sock.recv_into, which asyncio gives it to. */
 /* The protocol's buffer, checked as asyncio checks it: its length first. */
 static PyObject *get_buffer(TdlStream *t)
 {
@@ -168,6 +167,8 @@ static PyObject *get_buffer(TdlStream *t)
     return buffer;
 }
 
+/* A buffer that cannot be filled is told in the words of sock.recv_into, which asyncio gives it to. What get_buffer() closed
+ * is read once more, as asyncio does. */
 static void read_buffered(TdlStream *t)
 {
     Py_buffer view;
@@ -186,8 +187,8 @@ static void read_buffered(TdlStream *t)
         tdl__stream_fatal(t, "Fatal read error on socket transport");
         return;
     }
-    ssize_t n = t->state == TDL_STREAM_OPEN ? recv_into(t, view.buf, (size_t)view.len) : -1;
-    int error = t->state == TDL_STREAM_OPEN ? errno : EAGAIN;
+    ssize_t n = recv_into(t, view.buf, (size_t)view.len);
+    int error = errno;
     PyBuffer_Release(&view);
     if (n < 0) {
         on_recv_error(t, error);

@@ -249,6 +249,7 @@ static PyObject *stream_resume_reading(PyObject *self, PyObject *Py_UNUSED(ignor
     TdlStream *t = TDL_STREAM(self);
     if (t->state == TDL_STREAM_OPEN && t->paused) {
         t->paused = false;
+        t->read_eof = false; /* who reads on is told of the end again */
         t->started = true;
         tdl__stream_update_reading(t);
         if (t->loop->debug) {
