@@ -138,7 +138,11 @@ static bool may_skip(TdlLoop *loop)
 
 static void poll_gated(TdlLoop *loop, uint64_t timeout_ns, struct tdl_queue *io)
 {
-    if (timeout_ns == 0 && may_skip(loop)) {
+    bool fired = tdl__poller_again(loop);
+    if (fired) {
+        timeout_ns = 0;
+    }
+    if (timeout_ns == 0 && !fired && may_skip(loop)) {
         loop->skips++;
         if (loop->others) {
             PyEval_RestoreThread(PyEval_SaveThread());

@@ -52,6 +52,7 @@ static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
     loop->thread_id = Py_NewRef(Py_None);
     loop->task_factory = Py_NewRef(Py_None);
     loop->fired_tail = &loop->fired;
+    tdl_node_init(&loop->again);
     tdl_sched_init(&loop->sched);
     tdl_queue_init(&loop->flush);
     tdl__gate_init(&loop->gate, false);

@@ -18,22 +18,26 @@ static void on_closed(uv_handle_t *handle)
     tdl_free(TDL_CONTAINER_OF(handle, struct tdl_watch, poll));
 }
 
-static void on_poll(uv_poll_t *poll, int status, int events)
+static void fire(struct tdl_watch *w, int events)
 {
-    struct tdl_watch *w = TDL_CONTAINER_OF(poll, struct tdl_watch, poll);
     TdlLoop *loop = w->loop;
-    if (status < 0) {
-        w->revents |= UV_READABLE | UV_WRITABLE; /* both sides see the kernel's own error */
-        w->armed = 0;                            /* libuv stopped polling it */
-    } else {
-        w->revents |= (uint8_t)events;
-    }
+    w->revents |= (uint8_t)events;
     if (!w->fired) {
         w->fired = true;
         w->next_fired = NULL;
         *loop->fired_tail = w;
         loop->fired_tail = &w->next_fired;
     }
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct tdl_watch *w = TDL_CONTAINER_OF(poll, struct tdl_watch, poll);
+    if (status < 0) {
+        events = UV_READABLE | UV_WRITABLE; /* both sides see the kernel's own error */
+        w->armed = 0;                       /* libuv stopped polling it */
+    }
+    fire(w, events);
 }
 
 struct tdl_watch *tdl__watch_get(TdlLoop *loop, int fd)
@@ -125,6 +129,7 @@ struct tdl_watch *tdl__watch_open(TdlLoop *loop, int fd)
     }
     w->loop = loop;
     w->fd = fd;
+    tdl_node_init(&w->again);
     int code = loop->in_uv ? probe(loop, fd) : ready(w);
     if (code < 0) {
         tdl_free(w);
@@ -160,6 +165,12 @@ static struct tdl_watch_side *side_of(struct tdl_watch *w, int event)
     return event == UV_READABLE ? &w->reader : &w->writer;
 }
 
+/* Whether each event needs to be told only once. A writer's is told as long as it waits, and so is a callback's. */
+static bool by_edge(const struct tdl_watch *w)
+{
+    return w->edge && w->want == UV_READABLE && w->reader.item->run != tdl__handle_run;
+}
+
 void tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObject *owner)
 {
     struct tdl_watch_side *side = side_of(w, event);
@@ -167,6 +178,9 @@ void tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObj
     side->item = item;
     side->owner = Py_NewRef(owner);
     w->want |= (uint8_t)event;
+    if (w->armed_edge && !by_edge(w)) {
+        w->armed = 0;
+    }
     if ((w->want & ~w->armed) != 0) {
         mark_dirty(w);
     }
@@ -253,6 +267,7 @@ void tdl__watch_release(struct tdl_watch *w)
         w->holder = NULL;
     }
     w->closing = true;
+    tdl_node_remove(&w->again);
     loop->watches[w->fd] = NULL;
     mark_dirty(w);
     /* The descriptor may be closed as soon as this returns, so the kernel must forget it now. The loop's
@@ -295,12 +310,36 @@ static void arm(struct tdl_watch *w)
         return; /* closed since it was asked for, as if it never were ready */
     }
     w->armed = 0;
-    if (w->want == 0 || uv_poll_start(&w->poll, w->want, on_poll) < 0 ||
-        !tdl__poll_enter(&w->poll, w->fd, 0)) {
+    w->armed_edge = by_edge(w);
+    int events = w->want | (w->armed_edge ? UV_DISCONNECT : 0);
+    if (w->want == 0 || uv_poll_start(&w->poll, events, on_poll) < 0 ||
+        !tdl__poll_enter(&w->poll, w->fd, w->armed_edge ? EPOLLET : 0)) {
         uv_poll_stop(&w->poll);
     } else {
         w->armed = w->want;
     }
+}
+
+/* The kernel has told of what is readable and nobody has seen its end: find it readable at the next poll too, unless it
+ * is entered anew until then and told again. */
+void tdl__watch_again(struct tdl_watch *w)
+{
+    if (w->armed_edge && !tdl_node_is_linked(&w->again)) {
+        tdl_node_insert_before(&w->loop->again, &w->again);
+    }
+}
+
+/* Fire what is to be found readable, in order, before the kernel is asked for what is new. True if there is any. */
+bool tdl__poller_again(TdlLoop *loop)
+{
+    while (tdl_node_is_linked(&loop->again)) {
+        struct tdl_watch *w = TDL_CONTAINER_OF(loop->again.next, struct tdl_watch, again);
+        tdl_node_remove(&w->again);
+        if (w->armed_edge && w->armed != 0 && (w->want & UV_READABLE) != 0) {
+            fire(w, UV_READABLE);
+        }
+    }
+    return loop->fired != NULL;
 }
 
 /* What is let go leaves libuv; the rest is returned. */
@@ -364,6 +403,7 @@ void tdl__poller_dispatch(TdlLoop *loop, struct tdl_queue *io)
         w->revents = 0;
         w->fired = false;
         if (!w->closing) {
+            w->ended |= (revents & UV_DISCONNECT) != 0;
             if (revents & UV_READABLE) {
                 queue_side(w, UV_READABLE, io);
             }

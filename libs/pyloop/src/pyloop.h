@@ -169,8 +169,12 @@ struct tdl_watch {
     bool dirty;      /* stands in the loop's dirty list */
     bool fired;      /* poll: stands in the loop's fired list */
     bool closing;
+    bool edge; /* whoever reads says by tdl__watch_again that there may be more, so one event each will do */
+    bool armed_edge; /* poll: the kernel tells what arrives, not what is there */
+    bool ended;      /* the peer will send no more, and nothing new will tell it again */
     struct tdl_watch *next_dirty;
     struct tdl_watch *next_fired;
+    struct tdl_node again; /* in the loop's ring while there may be more than the kernel will tell of */
     struct tdl_watch_side reader, writer;
     PyObject *fileobj; /* what add_reader or add_writer was given first: it lives, and is found when closed */
     PyObject
@@ -205,6 +209,7 @@ struct tdl_loop {
     struct tdl_watch **watches; /* by descriptor */
     int watches_len;
     struct tdl_watch *dirty; /* watches whose interest changed since the last poll */
+    struct tdl_node again;   /* watches to find readable at the next poll, whatever the kernel says */
     struct tdl_watch *fired; /* poll: watches with revents */
     struct tdl_watch **fired_tail;
     struct tdl_queue flush;      /* transports that hold writes for the turn's end */
@@ -310,6 +315,8 @@ struct tdl_watch *tdl__watch_open(TdlLoop *loop, int fd);
 void tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObject *owner);
 bool tdl__watch_unset(struct tdl_watch *w, int event);
 void tdl__watch_release(struct tdl_watch *w);
+void tdl__watch_again(struct tdl_watch *w);
+bool tdl__poller_again(TdlLoop *loop);
 void tdl__poller_apply(TdlLoop *loop);
 void tdl__poller_dispatch(TdlLoop *loop, struct tdl_queue *io);
 void tdl__poller_close(TdlLoop *loop);

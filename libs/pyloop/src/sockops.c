@@ -182,6 +182,7 @@ static int start_waiting(TdlSockWait *s)
         return -1;
     }
     s->state = TDL_SOCKWAIT_WAITING;
+    w->edge |= event_of(s) == UV_READABLE; /* each operation tries before it waits */
     tdl__watch_set(w, event_of(s), &s->item, (PyObject *)s);
     return 0;
 }

@@ -77,6 +77,9 @@ static ssize_t recv_into(TdlStream *t, void *buffer, size_t len)
         n = recv(fd, buffer, len, 0);
     } while (n < 0 && errno == EINTR);
     tdl__gil_take(given);
+    if (t->watch != NULL && (n == (ssize_t)len || (n > 0 && t->watch->ended))) {
+        tdl__watch_again(t->watch);
+    }
     return n;
 }
 
@@ -229,6 +232,10 @@ static void read_tls(TdlStream *t)
 void tdl__stream_read_run(struct tdl_item *item)
 {
     TdlStream *t = TDL_CONTAINER_OF(item, TdlStream, read_item);
+    if (t->paused && t->watch != NULL) {
+        tdl__watch_again(
+            t->watch); /* not read now, and perhaps resumed before the kernel hears of the pause */
+    }
     if (!t->loop->closed && t->state == TDL_STREAM_OPEN && !t->paused && !t->read_eof) {
         PyObject *context = Py_NewRef(t->context);
         if (PyContext_Enter(context) < 0) {

@@ -90,11 +90,26 @@ TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *prot
     return t;
 }
 
+/* A read of TCP that does not fill its buffer has taken all there was (epoll(7)). Others may stop short: a Unix socket where
+ * descriptors came along, for one. */
+static bool reads_all(const TdlStream *t)
+{
+    int proto = t->proto; /* accept's */
+    socklen_t len = sizeof proto;
+    if (t->sock != NULL && getsockopt(t->fd, SOL_SOCKET, SO_PROTOCOL, &proto, &len) < 0) {
+        return false;
+    }
+    return proto == IPPROTO_TCP;
+}
+
 /* Queue connection_made, then the start of reading, then the waiter's result, as asyncio does. */
 int tdl__stream_start(TdlStream *t, PyObject *waiter)
 {
     TdlLoop *loop = t->loop;
     struct tdl_module_state *st = loop->state;
+    if (t->watch != NULL) {
+        t->watch->edge = reads_all(t);
+    }
     PyObject *made = PyObject_GetAttr(t->protocol, st->str_connection_made);
     int code = made != NULL ? tdl__call_soon(loop, made, (PyObject *)t, t->context) : -1;
     Py_XDECREF(made);
