@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import tracemalloc
 import weakref
 
 import pytest
@@ -349,6 +350,47 @@ def test_readers_of_the_cache_let_others_run(run, data):
 
     # About 70 hits fit into a turn's allowance.
     assert run(main()) > 30
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_bytes_are_made_when_they_are_filled(run, inline, data):
+    fd, content = data
+
+    async def main():
+        files = FileContext(mode="deferred", inline=inline)
+        tracemalloc.start()
+        try:
+            waiting = [files.read(fd, 1 << 19, 0) for _ in range(64)]
+            assert tracemalloc.get_traced_memory()[0] < 1 << 19
+            assert await waiting[0] == content[:1 << 19]
+            for size in (1 << 60, sys.maxsize - 100):
+                with pytest.raises(MemoryError):
+                    await files.read(fd, size, 0)
+        finally:
+            tracemalloc.stop()
+        files.close()
+
+    run(main())
+
+
+def test_readers_share_what_the_cache_answers_at_once(run, data):
+    fd, _ = data
+
+    async def main():
+        files = FileContext()
+        counts = [0] * 16
+
+        async def reader(me):
+            while sum(counts) < 8000:
+                await files.read(fd, 4096, 0)
+                counts[me] += 1
+
+        await asyncio.gather(*[reader(me) for me in range(16)])
+        files.close()
+        return counts
+
+    counts = run(main())
+    assert min(counts) > max(counts) / 4
 
 
 def test_an_idle_context_costs_no_time(data):

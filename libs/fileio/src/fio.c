@@ -61,6 +61,7 @@ int tdl_fio_open(struct tdl_fio *f, const struct tdl_fio_options *options)
     f->copied_fd = -1;
     f->fork_epoch = tdl__fork_epoch();
     f->state = TDL_FIO_NEW;
+    tdl_fio_step(f);
     return 0;
 }
 
@@ -127,11 +128,37 @@ int tdl_fio_register(struct tdl_fio *f, void *memory, size_t length)
     return rc;
 }
 
+static bool lacks_buffer(const struct tdl_fop *op)
+{
+    if (op->code == TDL_FOP_READ)
+        return op->at.buffer == NULL;
+    return op->code == TDL_FOP_READ_FILE && op->to.buffer == NULL;
+}
+
+int tdl__fio_provide(struct tdl_fio *f, struct tdl_fop *op)
+{
+    return f->options.provide != NULL && lacks_buffer(op) ? f->options.provide(op) : 0;
+}
+
+/* Known to need aligned memory: the kernel is not asked first. */
+static void align_early(const struct tdl_fio *f, struct tdl_fop *op)
+{
+    if (op->fd == f->copied_fd && op->done == 0 && op->rest == NULL && tdl__transfer_is_unaligned(op))
+        (void)tdl__transfer_make_aligned_copy(op);
+}
+
 struct tdl_fop *tdl__fio_first(struct tdl_fio *f)
 {
-    if (!tdl_node_is_linked(&f->staged) || f->submit_spent_ns > f->options.step_ns)
-        return NULL;
-    return of_node(f->staged.next);
+    while (tdl_node_is_linked(&f->staged) && f->submit_spent_ns <= f->options.step_ns / 4) {
+        struct tdl_fop *op = of_node(f->staged.next);
+        int rc = tdl__fio_provide(f, op);
+        if (rc == 0) {
+            align_early(f, op);
+            return op;
+        }
+        tdl__fio_finish(f, op, rc);
+    }
+    return NULL;
 }
 
 void tdl__fio_sent(struct tdl_fio *f, struct tdl_fop *op, enum tdl__route route)
@@ -266,8 +293,6 @@ int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op)
     }
     if (tdl__join(f, op))
         return 0;
-    if (op->fd == f->copied_fd && op->done == 0 && tdl__transfer_is_unaligned(op))
-        (void)tdl__transfer_make_aligned_copy(op);
     admit(f);
     if (op->link.state == TDL_FOP_STAGED && flush_now(f))
         f->engine->submit(f);

@@ -61,6 +61,8 @@ static int try_read(struct tdl_fio *f, struct tdl_fop *op)
         f->untried--;
         return 0;
     }
+    if (tdl__fio_provide(f, op) != 0)
+        return 0;
     for (unsigned calls = 1;; calls++) {
         struct iovec one = {.iov_base = (char *)op->at.buffer + op->done,
                             .iov_len = (size_t)(length - op->done)};
@@ -89,7 +91,7 @@ static int open_cached(const struct tdl_fop *op)
 
 static int try_read_file(struct tdl_fio *f, struct tdl_fop *op)
 {
-    if (op->length == 0 || op->length > INLINE_BYTES_MAX)
+    if (op->length == 0 || op->length > INLINE_BYTES_MAX || tdl__fio_provide(f, op) != 0)
         return 0;
     int fd = open_cached(op);
     spend(f, 4, 0);

@@ -46,6 +46,9 @@ extern const struct tdl__fio_engine tdl__fio_simulated;
 /* The first staged operation, NULL if there is none or this turn may submit no more; it stays staged. */
 struct tdl_fop *tdl__fio_first(struct tdl_fio *f);
 
+/* Has a read's buffer made if it has none yet; 0, or the code that becomes its result. */
+int tdl__fio_provide(struct tdl_fio *f, struct tdl_fop *op);
+
 /* Staged to in flight. */
 void tdl__fio_sent(struct tdl_fio *f, struct tdl_fop *op, enum tdl__route route);
 

@@ -92,6 +92,7 @@ struct files_op {
     uint8_t result;
     bool blocking; /* what asyncio's tasks look at */
     bool cancelled;
+    bool unmade; /* there was no memory for its bytes */
 };
 
 #define TDL_FILE_OP(o) ((FileOp *)(o))
@@ -106,6 +107,7 @@ PyObject *tdl__files_running_loop(FilesState *state);
 extern PyType_Spec tdl__files_op_spec;
 FileOp *tdl__files_op_new(FileContext *context, enum files_result result);
 void tdl__files_ops_free(FilesState *state);
+int tdl__files_provide(struct tdl_fop *fop);
 void tdl__files_op_settle(FileOp *op);
 int tdl__files_op_wake(FileOp *op, bool directly);
 void tdl__files_raise(FileOp *op, int64_t code);

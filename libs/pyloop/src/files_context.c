@@ -180,12 +180,13 @@ static FileOp *give_back(struct tdl_queue *finished)
 }
 
 /* Runs those who waited; after one that stops the loop, the others are told by the loop instead. */
-static int dispatch(FileContext *c, struct tdl_queue *finished)
+static int dispatch(FileContext *c, struct tdl_queue *finished, size_t count)
 {
     int rc = 0;
     PyObject *stopped = NULL;
     FileOp *op;
-    while ((op = give_back(finished)) != NULL) {
+    for (; (op = give_back(finished)) != NULL; count--) {
+        tdl_fio_share(&c->fio, count);
         if (tdl__files_op_wake(op, stopped == NULL) < 0) {
             if (stopped == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
                 stopped = PyErr_GetRaisedException();
@@ -212,10 +213,10 @@ static PyObject *step(FileContext *c)
     }
     Py_INCREF(c);
     tdl_fio_step(&c->fio);
-    (void)tdl_fio_reap(&c->fio, &finished);
+    size_t count = tdl_fio_reap(&c->fio, &finished);
     c->dispatching = true;
     tdl_fio_hold(&c->fio, true);
-    int rc = dispatch(c, &finished);
+    int rc = dispatch(c, &finished, count);
     tdl_fio_hold(&c->fio, false);
     c->dispatching = false;
     if (!c->closed) {
@@ -468,6 +469,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         .sqpoll_when_busy = when_busy != 0,
         .any_thread = any_thread != 0,
         .no_inline = inlined == 0,
+        .provide = tdl__files_provide,
     };
     FileContext *c = (FileContext *)type->tp_alloc(type, 0);
     if (c == NULL) {

@@ -122,8 +122,31 @@ void tdl__files_ops_free(FilesState *st)
     st->kept_count = 0;
 }
 
+/* Makes the bytes that a read fills; the library asks when it is about to. */
+int tdl__files_provide(struct tdl_fop *fop)
+{
+    FileOp *op = TDL_CONTAINER_OF(fop, FileOp, fop);
+    op->payload = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)fop->length);
+    if (op->payload == NULL) {
+        PyErr_Clear();
+        op->unmade = true;
+        return -ENOMEM;
+    }
+    char *bytes = PyBytes_AS_STRING(op->payload);
+    if (fop->code == TDL_FOP_READ_FILE) {
+        fop->to.buffer = bytes;
+    } else {
+        fop->at.buffer = bytes;
+    }
+    return 0;
+}
+
 void tdl__files_raise(FileOp *op, int64_t code)
 {
+    if (op->unmade) {
+        PyErr_NoMemory();
+        return;
+    }
     if (code <= -4096) {
         PyErr_SetString(PyExc_RuntimeError, "file context is closed");
         return;

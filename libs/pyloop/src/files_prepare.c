@@ -4,6 +4,10 @@
 #include <fcntl.h>
 #include <limits.h>
 
+/* Bytes of a result that are made when they are about to be filled: many waiting reads then touch no memory yet. Larger ones
+ * are made at once, so that a size that no memory has room for is refused by the call itself. */
+#define BYTES_LATER_MAX (512 << 10)
+
 /* Between low and high arguments, else a TypeError. */
 static bool counted(const char *name, Py_ssize_t nargs, Py_ssize_t low, Py_ssize_t high)
 {
@@ -99,6 +103,15 @@ static PyObject *made(FileOp *op, bool good)
     return NULL;
 }
 
+static PyObject *with_bytes(FileOp *op, Py_ssize_t size)
+{
+    if (size <= BYTES_LATER_MAX || tdl__files_provide(&op->fop) == 0) {
+        return (PyObject *)op;
+    }
+    tdl__files_raise(op, -ENOMEM);
+    return made(op, false);
+}
+
 static PyObject *prepare_read(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     int fd;
@@ -108,15 +121,12 @@ static PyObject *prepare_read(PyObject *self, PyObject *const *args, Py_ssize_t 
         !offset_from(args, nargs, 2, &offset)) {
         return NULL;
     }
-    PyObject *bytes = PyBytes_FromStringAndSize(NULL, size);
-    FileOp *op = bytes != NULL ? tdl__files_op_new(TDL_FILE_CONTEXT(self), FILES_BYTES) : NULL;
+    FileOp *op = tdl__files_op_new(TDL_FILE_CONTEXT(self), FILES_BYTES);
     if (op == NULL) {
-        Py_XDECREF(bytes);
         return NULL;
     }
-    op->payload = bytes;
-    tdl_fop_read(&op->fop, fd, PyBytes_AS_STRING(bytes), (size_t)size, offset);
-    return (PyObject *)op;
+    tdl_fop_read(&op->fop, fd, NULL, (size_t)size, offset);
+    return with_bytes(op, size);
 }
 
 static PyObject *prepare_readinto(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
@@ -420,12 +430,8 @@ static PyObject *prepare_read_file(PyObject *self, PyObject *const *args, Py_ssi
     if (op == NULL) {
         return NULL;
     }
-    op->payload = PyBytes_FromStringAndSize(NULL, size);
-    if (op->payload == NULL) {
-        return made(op, false);
-    }
-    tdl_fop_read_file(&op->fop, AT_FDCWD, path, PyBytes_AS_STRING(op->payload), (size_t)size);
-    return (PyObject *)op;
+    tdl_fop_read_file(&op->fop, AT_FDCWD, path, NULL, (size_t)size);
+    return with_bytes(op, size);
 }
 
 static PyObject *prepare_pair(PyObject *self, PyObject *const *args, Py_ssize_t nargs, bool splices)

@@ -453,6 +453,95 @@ START_TEST(hits_are_answered_until_the_turn_is_spent)
 }
 END_TEST
 
+static unsigned inline_hits(struct tdl_fio *f, int fd)
+{
+    unsigned char in[4096];
+    struct tdl_fop op;
+    unsigned hits = 0;
+    do {
+        tdl_fop_read(&op, fd, in, sizeof in, 0);
+        hits++;
+    } while (tdl_fio_try(f, &op) == 1);
+    return hits - 1;
+}
+
+START_TEST(those_who_go_on_in_one_turn_share_its_hits)
+{
+    struct tdl_fio f;
+    ck_assert_int_eq(tdl_fio_open(&f, NULL), 0);
+    int fd = scratch_file("f", 4096);
+    unsigned whole = inline_hits(&f, fd), sum = 0;
+    for (unsigned callers = 1; callers <= 4; callers++) {
+        tdl_fio_step(&f);
+        sum = 0;
+        for (unsigned left = callers; left > 0; left--) {
+            tdl_fio_share(&f, left);
+            unsigned hits = inline_hits(&f, fd);
+            ck_assert_uint_ge(hits, whole / callers);
+            ck_assert_uint_le(hits, whole);
+            sum += hits;
+        }
+        ck_assert_uint_le(sum, callers == 1 ? whole : 2 * whole);
+    }
+    tdl_fio_share(&f, 1);
+    ck_assert_uint_eq(inline_hits(&f, fd), 0);
+    close_empty(&f);
+    close(fd);
+}
+END_TEST
+
+#define LATE 12
+
+static unsigned char late_bytes[LATE][100];
+static unsigned late_made;
+
+/* The sixth buffer is not to be had. */
+static int make_late(struct tdl_fop *op)
+{
+    if (late_made == 5) {
+        late_made++;
+        return -ENOMEM;
+    }
+    op->at.buffer = late_bytes[late_made++];
+    return 0;
+}
+
+START_TEST(a_buffer_is_made_when_it_is_about_to_be_filled)
+{
+    struct variant v = {engines[_i], TDL_FIO_DEFERRED, 4, false};
+    struct tdl_fio_options options = variant_options(&v);
+    options.provide = make_late;
+    struct tdl_fio f;
+    if (tdl_fio_open(&f, &options) != 0 || tdl_fio_start(&f) != 0)
+        return;
+    int fd = scratch_file("f", 10000);
+    struct tdl_fop ops[LATE];
+    struct tdl_queue out;
+    tdl_queue_init(&out);
+    late_made = 0;
+    for (unsigned i = 0; i < LATE; i++) {
+        tdl_fop_read(&ops[i], fd, NULL, sizeof late_bytes[i], i * 10);
+        ck_assert_int_eq(tdl_fio_stage(&f, &ops[i]), 0);
+    }
+    ck_assert_int_eq(tdl_fio_cancel(&f, &ops[1]), 0);
+    ck_assert_uint_eq(late_made, 0);
+    ck_assert_int_eq(tdl_fio_flush(&f), 3);
+    ck_assert_uint_eq(late_made, 3);
+    ck_assert_int_eq(tdl_fio_drain(&f, &out), 0);
+    ck_assert_uint_eq(late_made, LATE - 1);
+    unsigned refused = 0;
+    for (unsigned i = 0; i < LATE; i++) {
+        refused += ops[i].result == -ENOMEM;
+        if (ops[i].result != -ENOMEM && i != 1)
+            ck_assert_uint_eq(*(unsigned char *)ops[i].at.buffer, pattern_at(i * 10));
+    }
+    ck_assert_uint_eq(refused, 1);
+    ck_assert_int_eq(ops[1].result, -ECANCELED);
+    close_empty(&f);
+    close(fd);
+}
+END_TEST
+
 /* A seed decides the order and the faults; the same seed decides them again. */
 START_TEST(a_seed_repeats_its_run)
 {
@@ -537,6 +626,8 @@ int main(void)
     tcase_add_loop_test(t, small_chunks_add_up, 0, 4);
     tcase_add_loop_test(t, more_than_two_gibibytes_move_in_one_operation, 0, 2);
     tcase_add_test(t, hits_are_answered_until_the_turn_is_spent);
+    tcase_add_test(t, those_who_go_on_in_one_turn_share_its_hits);
+    tcase_add_loop_test(t, a_buffer_is_made_when_it_is_about_to_be_filled, 0, 4);
     tcase_add_loop_test(t, a_seed_repeats_its_run, 1, 6);
     tcase_add_test(t, contradicting_options_are_refused);
     suite_add_tcase(s, t);

@@ -65,7 +65,7 @@ struct tdl_fio_options {
     enum tdl_fio_mode mode;
     uint32_t inflight_max; /* operations in the kernel's or the workers' hands at once; 0 is 128 */
     uint32_t threads_max;  /* workers of an own pool; 0 is 4 */
-    uint32_t step_ns;      /* what inline results may cost in one turn; 0 is 100,000 */
+    uint32_t step_ns;      /* what inline results may cost one caller without a pause; 0 is 100,000 */
     bool sqpoll;           /* ask for a kernel thread that polls the ring */
     bool sqpoll_when_busy; /* give that thread work only while the owner's thread has hardly any time left */
     bool any_thread;       /* several threads use the context, one at a time under the caller's lock */
@@ -74,6 +74,9 @@ struct tdl_fio_options {
     uint32_t ring_flags_mask; /* setup flags that may be tried; 0 is all of them */
     uint64_t chunk_max;       /* most bytes of one submission; 0 is what the kernel takes */
     struct tdl_pool *pool;    /* workers of the caller, NULL to make some when first needed */
+    /* Called at submission, on the owner's thread, for a read or read_file that was prepared without a buffer: puts one of
+     * `length` bytes there and returns 0, or a negative code that becomes the result. It may not call the context. */
+    int (*provide)(struct tdl_fop *op);
     struct tdl_fio_simulation simulation;
 };
 
@@ -126,6 +129,7 @@ struct tdl_fio {
     uint32_t inflight_count;
     uint32_t inflight_max;
     uint32_t step_spent_ns;
+    uint32_t step_limit_ns; /* how far that may go now */
     uint32_t submit_spent_ns; /* what reads of the page cache cost this turn's submissions */
     int copied_fd; /* the last one that refused memory as it was, -1 for none; its number may have gone to another file */
     int looked_fd; /* whose O_DIRECT flag was looked at in this turn, -1 for none */
@@ -180,8 +184,22 @@ int tdl_fio_try(struct tdl_fio *f, struct tdl_fop *op);
 static inline void tdl_fio_step(struct tdl_fio *f)
 {
     f->step_spent_ns = 0;
+    f->step_limit_ns = f->options.step_ns;
     f->submit_spent_ns = 0;
     f->looked_fd = -1;
+}
+
+/* `callers` who waited go on in this turn, and the next one is about to: it may have its share of the inline answers left,
+ * step_ns worth at most. Together they may have 1.75 times that, a submission a quarter.
+ * Thread:  owner
+ * Owns:    nothing
+ * Errors:  none
+ * Cost:    O(1) */
+static inline void tdl_fio_share(struct tdl_fio *f, size_t callers)
+{
+    uint32_t all = f->options.step_ns * 2 - f->options.step_ns / 4;
+    uint32_t left = f->step_spent_ns < all ? (uint32_t)((all - f->step_spent_ns) / callers) : 0;
+    f->step_limit_ns = f->step_spent_ns + (left < f->options.step_ns ? left : f->options.step_ns);
 }
 
 /* True when this turn's inline answers are used up.
@@ -191,7 +209,7 @@ static inline void tdl_fio_step(struct tdl_fio *f)
  * Cost:    O(1) */
 static inline bool tdl_fio_step_is_spent(const struct tdl_fio *f)
 {
-    return f->step_spent_ns >= f->options.step_ns;
+    return f->step_spent_ns >= f->step_limit_ns;
 }
 
 /* Take an operation for the next flush, or flush at once where the mode says so. Over the in-flight limit it waits its turn.
@@ -203,7 +221,7 @@ static inline bool tdl_fio_step_is_spent(const struct tdl_fio *f)
 int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op);
 
 /* Submit everything staged; returns how many operations left the stage. While reads hit the page cache, a submission copies
- * their bytes itself, so it stops after step_ns worth of them until tdl_fio_step begins the next turn.
+ * their bytes itself, so it stops after a quarter of step_ns until tdl_fio_step begins the next turn.
  * Thread:  owner
  * Owns:    nothing new
  * Errors:  as tdl_fio_start; operations that the kernel refuses complete with its error, all others go on

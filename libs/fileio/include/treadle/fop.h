@@ -108,7 +108,8 @@ void tdl_fop_nop(struct tdl_fop *op);
 /* Prepare a read of up to `length` bytes at `offset`; the result is the bytes read, 0 at the end of the file.
  * Regular files are read on until the length or the end is reached; pipes and devices return what one read gives.
  * Thread:  any; the operation must be IDLE
- * Owns:    the buffer stays valid and untouched until the operation is returned by reap or close
+ * Owns:    the buffer stays valid and untouched until the operation is returned by reap or close; NULL where the context's
+ *          options.provide makes it
  * Errors:  none here; the result carries -errno, -ECANCELED after a cancel
  * Cost:    O(1), no syscall, no allocation */
 void tdl_fop_read(struct tdl_fop *op, int fd, void *buffer, size_t length, uint64_t offset);
@@ -225,7 +226,7 @@ void tdl_fop_copy(struct tdl_fop *op, int in_fd, uint64_t in_offset, int out_fd,
 /* Prepare open, read and close of a whole file as one operation; the result is the bytes read.
  * A result equal to `length` says that the file may be longer.
  * Thread:  any; the operation must be IDLE
- * Owns:    path and buffer until the operation is returned; no descriptor is ever the caller's
+ * Owns:    path and buffer until the operation is returned, the buffer as for tdl_fop_read; no descriptor is ever the caller's
  * Errors:  none here; the result carries the first -errno of the three
  * Cost:    O(1), no syscall; one submission of three linked entries on a ring */
 void tdl_fop_read_file(struct tdl_fop *op, int directory_fd, const char *path, void *buffer, size_t length);
