@@ -430,7 +430,8 @@ int tdl_fio_close(struct tdl_fio *f, struct tdl_queue *out)
         tdl__workers_close(f);
     }
     f->state = TDL_FIO_CLOSED;
-    (void)tdl_fio_reap(f, out);
+    f->resubmit = 0;
+    (void)hand_out(f, out);
     return 0;
 }
 

@@ -542,6 +542,29 @@ START_TEST(a_buffer_is_made_when_it_is_about_to_be_filled)
 }
 END_TEST
 
+/* The refusal of its memory is found while closing, when nothing may be submitted again. */
+START_TEST(closing_ends_a_direct_read_that_was_refused)
+{
+    struct tdl_fio f;
+    if (!open_engine(&f, (struct variant){engines[_i], TDL_FIO_DEFERRED, 8, false}))
+        return;
+    close(scratch_file("f", 8192));
+    int fd = openat(scratch_fd, "f", O_RDONLY | O_DIRECT | O_CLOEXEC);
+    if (fd >= 0) {
+        static unsigned char in[4096 + 4];
+        struct tdl_fop op;
+        tdl_fop_read(&op, fd, in + 1, 4096, 0);
+        ck_assert_int_eq(tdl_fio_stage(&f, &op), 0);
+        ck_assert_int_eq(tdl_fio_flush(&f), 1);
+        close_all(&f, 1);
+        ck_assert(op.result == -ECANCELED || op.result == 4096);
+        close(fd);
+    } else {
+        close_empty(&f);
+    }
+}
+END_TEST
+
 /* A seed decides the order and the faults; the same seed decides them again. */
 START_TEST(a_seed_repeats_its_run)
 {
@@ -628,6 +651,7 @@ int main(void)
     tcase_add_test(t, hits_are_answered_until_the_turn_is_spent);
     tcase_add_test(t, those_who_go_on_in_one_turn_share_its_hits);
     tcase_add_loop_test(t, a_buffer_is_made_when_it_is_about_to_be_filled, 0, 4);
+    tcase_add_loop_test(t, closing_ends_a_direct_read_that_was_refused, 0, 4);
     tcase_add_loop_test(t, a_seed_repeats_its_run, 1, 6);
     tcase_add_test(t, contradicting_options_are_refused);
     suite_add_tcase(s, t);
