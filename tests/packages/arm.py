@@ -5,6 +5,7 @@ outcome of each test and the number of loops made, by class, go as JSON into the
 """
 import asyncio
 import collections
+import gc
 import json
 import os
 import pathlib
@@ -40,6 +41,12 @@ def _use_treadle():
 _count_loops()
 if ARM == "treadle":
     _use_treadle()
+
+
+def pytest_collection_finish(session):
+    """Takes the suite itself out of the collections that some suites ask for behind each test, most of their time else."""
+    gc.collect()
+    gc.freeze()
 
 
 # From the best to the worst: a test whose teardown fails did not pass.

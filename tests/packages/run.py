@@ -46,7 +46,7 @@ class Suite:
     # Why there is nothing to run.
     absent: str = ""
     server: str = ""
-    # The suite starts a PostgreSQL cluster itself, which root may not: it runs under another number for root.
+    # The suite does what root may not, or expects what root is not refused: it runs under another number for root.
     unprivileged: bool = False
 
 
@@ -58,6 +58,7 @@ SUITES = [
         plugins=("pytest_mock", "timeout", "xdist", "pytest_cov", "codspeed"),
         # Its benchmarks are a job of their own there too.
         args=("-n", "{jobs}", "--no-cov", "--durations=0", "--ignore-glob=*/test_benchmarks_*"),
+        unprivileged=True,
     ),
     Suite("websockets", absent="its source distribution carries no tests"),
     Suite(
