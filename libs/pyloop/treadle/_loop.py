@@ -24,6 +24,8 @@ from ._processes import Processes
 from ._lookups import Lookups
 
 _UnixLoop: Any = asyncio.SelectorEventLoop
+# asyncio's own name for it from 3.14 on, where calling the public one warns.
+_iscoroutinefunction: Any = getattr(coroutines, "_iscoroutinefunction", coroutines.iscoroutinefunction)
 
 
 def _ignore_signal(signum: int, frame: Any) -> None:
@@ -232,7 +234,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[mi
 
         Raises ValueError or RuntimeError for a signal that cannot be caught, as asyncio does.
         """
-        if coroutines.iscoroutine(callback) or coroutines.iscoroutinefunction(callback):
+        if coroutines.iscoroutine(callback) or _iscoroutinefunction(callback):
             raise TypeError("coroutines cannot be used with add_signal_handler()")
         self._check_signal(sig)
         self._check_closed()
