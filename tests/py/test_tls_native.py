@@ -303,6 +303,33 @@ async def test_tls_inside_tls(t, certificate):
 
 
 @twin
+async def test_calls_of_get_buffer_at_the_peers_end(t, certificate):
+    class Calls(asyncio.BufferedProtocol):
+        def __init__(self):
+            self.names, self.done = [], t.loop.create_future()
+
+        def get_buffer(self, hint):
+            while self.names:
+                getattr(ct, self.names.pop(0))()
+            return bytearray(100)
+
+        def eof_received(self):
+            t.log("eof")
+
+        def connection_lost(self, exc):
+            t.log("lost", exc)
+            self.done.set_result(None)
+
+    for names in ([], ["close"], ["abort"], ["pause_reading", "close"], ["close", "close"]):
+        ct, cp, st, sp = await pair(t, certificate, client_protocol=Calls)
+        await t.turns(5)  # what the handshake left to read
+        cp.names += names
+        st.abort()
+        await cp.done
+        await sp.done
+
+
+@twin
 async def test_refusals_of_start_tls(t, certificate):
     ct, cp, st, sp = await pair(t, certificate)
     await t.acall(started(t.loop.start_tls, ct, cp, None))

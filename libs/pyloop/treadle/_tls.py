@@ -28,7 +28,7 @@ class SSLTransport(_SSLTransport):  # type: ignore[misc]
         ended = not self._closed and protocol._state is _State.FLUSHING
         super().close()
         if ended:  # the peer's end came while reading was paused: asyncio would wait for a resume_reading() here
-            protocol._do_flush()
+            protocol._loop.call_soon(protocol._flush_ended)  # or a callback of the flush itself closes
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return what is known of the connection, or default."""
@@ -120,6 +120,11 @@ class TLSProtocol(_treadle.TLSBase, _SSLProtocol):  # type: ignore[misc]
             self._do_flush()
         elif state is _State.SHUTDOWN:
             self._do_shutdown()
+
+    def _flush_ended(self) -> None:
+        """End what close() left to be flushed, if nothing did meanwhile."""
+        if self._state is _State.FLUSHING:
+            self._do_flush()
 
     def _failed(self, exc: Exception) -> None:
         try:
