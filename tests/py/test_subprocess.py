@@ -225,6 +225,19 @@ async def test_closing_the_transport_kills_the_child(t):
     t.channels = {"main": [e for e in t.channels["main"]]}
 
 
+def test_close_of_a_child_that_has_ended_leaves_its_code(loop):
+    """close() looks whether there is something to kill, and thereby takes the code from whoever waits for it."""
+
+    async def main():
+        transport, protocol = await loop.subprocess_exec(asyncio.SubprocessProtocol, "sh", "-c", "exit 3",
+                                                         stdin=None, stdout=None, stderr=None)
+        os.waitid(os.P_PID, transport.get_pid(), os.WEXITED | os.WNOWAIT)
+        transport.close()
+        assert await transport._wait() == 3
+
+    loop.run_until_complete(main())
+
+
 @twin
 async def test_cancel_of_communicate_and_wait(t):
     process = await asyncio.create_subprocess_exec("sleep", "60", stdout=sp.PIPE)

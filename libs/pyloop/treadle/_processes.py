@@ -10,10 +10,13 @@ from asyncio.log import logger
 from typing import Any
 
 
-def _exit_code(pid: int) -> int:
+def _exit_code(pid: int, transport: Any) -> int:
     try:
         status = os.waitpid(pid, 0)[1]
     except ChildProcessError:
+        code = getattr(transport._proc, "returncode", None)
+        if code is not None:  # the transport's close() looked first
+            return int(code)
         logger.warning("child process pid %d exit status already read: will report returncode 255", pid)
         return 255
     try:
@@ -78,14 +81,14 @@ class Processes:
     def _child_exited(self: Any, pidfd: int, transport: Any) -> None:
         self._remove_reader(pidfd)
         os.close(pidfd)
-        code = _exit_code(self._children.pop(pidfd))
+        code = _exit_code(self._children.pop(pidfd), transport)
         if sys.version_info >= (3, 14):
             transport._process_exited(code)
         else:
             self.call_soon(_tell_exit, transport, code)  # asyncio's watchers take one more turn there
 
     def _wait_for_child(self: Any, pid: int, transport: Any) -> None:
-        code = _exit_code(pid)
+        code = _exit_code(pid, transport)
         if self.is_closed():
             logger.warning("Loop %r that handles pid %r is closed", self, pid)
         else:
