@@ -2,6 +2,7 @@
 import array
 import asyncio
 import os
+import resource
 import socket
 import struct
 
@@ -159,6 +160,32 @@ async def test_a_protocol_that_pauses_in_each_callback_gets_all(t):
 
 
 @twin
+def test_an_exit_in_get_buffer_leaves_the_data_to_the_next_run(t):
+    class Leaves(asyncio.BufferedProtocol):
+        def __init__(self):
+            self.buffer, self.calls = bytearray(100), 0
+
+        def get_buffer(self, hint):
+            self.calls += 1
+            if self.calls == 1:
+                raise SystemExit(3)
+            return self.buffer
+
+        def buffer_updated(self, count):
+            t.log(bytes(self.buffer[:count]))
+            t.loop.stop()
+
+    ours, peer = tcp_pair()
+    transport, _ = t.run(t.loop.create_connection(Leaves, sock=ours))
+    peer.send(b"data")
+    t.call(t.loop.run_forever)
+    t.call(t.loop.run_forever)
+    transport.abort()
+    t.run(asyncio.sleep(0))
+    peer.close()
+
+
+@twin
 async def test_a_writer_that_waits_does_not_hide_what_is_readable(t):
     protocol = t.buffered("p", 16)
     transport, peer = await raw(t, protocol)
@@ -279,3 +306,50 @@ async def test_sock_accept_takes_all_that_came_together(t):
     t.log([conn.getpeername() == address for conn, address in accepted])
     for sock in (listener, *clients, *(conn for conn, _ in accepted)):
         sock.close()
+
+
+@twin
+async def test_handles_that_are_used_again_belong_to_their_new_descriptor(t):
+    """More connections at once than a loop keeps handles for, twice."""
+    for _ in range(2):
+        pairs = []
+        for _ in range(260):
+            a, peer = socket.socketpair()
+            protocol = t.recorder("p")
+            transport, _ = await t.loop.create_connection(lambda protocol=protocol: protocol, sock=a)
+            pairs.append((transport, peer, protocol))
+        for i, (_, peer, _) in enumerate(pairs):
+            peer.sendall(b"%03d" % i)
+        for i, (_, _, protocol) in enumerate(pairs):
+            await protocol.got(3)
+            assert protocol.received == b"%03d" % i
+        for transport, peer, protocol in pairs:
+            await closed(transport, peer, protocol)
+    t.channels.pop("p")
+
+
+@twin
+async def test_descriptors_are_watched_when_no_new_ones_can_be_made(t):
+    pairs = [socket.socketpair() for _ in range(3)]
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fillers = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, limits[0]), limits[1]))
+    try:
+        while True:
+            fillers.append(os.dup(0))
+    except OSError as exc:
+        t.log(exc)
+    try:
+        for a, b in pairs:
+            got = t.loop.create_future()
+            t.loop.add_reader(a, got.set_result, None)
+            b.send(b"x")
+            await got
+            t.log(a.recv(1), os.get_blocking(a.fileno()), t.loop.remove_reader(a))
+    finally:
+        for fd in fillers:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    for a, b in pairs:
+        a.close()
+        b.close()

@@ -13,6 +13,8 @@
 
 #include "treadle/alloc.h"
 
+enum { TDL_SPARE_MAX = 256 };
+
 static void on_closed(uv_handle_t *handle)
 {
     tdl_free(TDL_CONTAINER_OF(handle, struct tdl_watch, poll));
@@ -65,35 +67,20 @@ static int table_reserve(TdlLoop *loop, int fd)
     return 0;
 }
 
-/* Make the handle known to libuv. */
-static int ready(struct tdl_watch *w)
-{
-    TdlLoop *loop = w->loop;
-    int flags = fcntl(w->fd, F_GETFL);
-    int code = flags < 0 ? -errno : uv_poll_init(&loop->uv->uv, &w->poll, w->fd);
-    if (code == UV_EEXIST) { /* another thread let go of the number while libuv slept with it */
-        tdl__poller_apply(loop);
-        code = uv_poll_init(&loop->uv->uv, &w->poll, w->fd);
-    }
-    if (code == 0 && (flags & O_NONBLOCK) == 0) {
-        (void)fcntl(w->fd, F_SETFL,
-                    flags); /* libuv made it non-blocking, which whoever shares it would notice */
-    }
-    w->ready = code == 0;
-    return code;
-}
-
-/* As ready, for a descriptor that another thread registered and may be closing right now: libuv tries what it is given
- * in epoll, and aborts if it is gone a moment later, so it gets a descriptor of ours to try. */
-static int ready_later(struct tdl_watch *w)
+/* Make the handle known to libuv, by a descriptor of ours: it tries what it is given in epoll and aborts if that is gone a
+ * moment later, and it would make what others share non-blocking. The number it polls is set when it is armed. */
+static int make_ready(struct tdl_watch *w)
 {
     int own = eventfd(0, EFD_CLOEXEC);
-    if (own < 0) {
-        return ready(w);
+    int fd = own >= 0 ? own : w->fd;
+    int flags = own < 0 ? fcntl(fd, F_GETFL) : O_NONBLOCK;
+    int code = flags < 0 ? -errno : uv_poll_init(&w->loop->uv->uv, &w->poll, fd);
+    if (code == 0 && (flags & O_NONBLOCK) == 0) {
+        (void)fcntl(fd, F_SETFL, flags);
     }
-    int code = uv_poll_init(&w->loop->uv->uv, &w->poll, own);
-    close(own);
-    w->poll.io_watcher.fd = w->fd;
+    if (own >= 0) {
+        close(own);
+    }
     w->ready = code == 0;
     return code;
 }
@@ -110,19 +97,36 @@ static int probe(TdlLoop *loop, int fd)
     return 0;
 }
 
-struct tdl_watch *tdl__watch_open(TdlLoop *loop, int fd)
+/* A watch of nothing yet, with a handle that libuv knows already if one is spare. */
+static struct tdl_watch *watch_new(TdlLoop *loop)
+{
+    struct tdl_watch *w = loop->spare;
+    if (w == NULL) {
+        w = tdl_calloc(1, sizeof *w);
+    } else {
+        loop->spare = w->next_dirty;
+        loop->spare_count--;
+        memset((char *)w + sizeof w->poll, 0, sizeof *w - sizeof w->poll);
+        w->ready = true;
+    }
+    return w;
+}
+
+/* With `sure` the caller knows that the descriptor is open and can be polled. */
+static struct tdl_watch *watch_open(TdlLoop *loop, int fd, bool sure)
 {
     if (tdl__uv_check_fork(loop) < 0) {
         return NULL;
     }
-    if (fcntl(fd, F_GETFD) < 0) { /* before the table grows to any number it is given */
-        PyErr_SetFromErrno(PyExc_OSError);
+    int code = sure ? 0 : probe(loop, fd); /* before the table grows to any number it is given */
+    if (code < 0) {
+        tdl__raise_uv(code);
         return NULL;
     }
     if (table_reserve(loop, fd) < 0) {
         return NULL;
     }
-    struct tdl_watch *w = tdl_calloc(1, sizeof *w);
+    struct tdl_watch *w = watch_new(loop);
     if (w == NULL) {
         PyErr_NoMemory();
         return NULL;
@@ -130,7 +134,7 @@ struct tdl_watch *tdl__watch_open(TdlLoop *loop, int fd)
     w->loop = loop;
     w->fd = fd;
     tdl_node_init(&w->again);
-    int code = loop->in_uv ? probe(loop, fd) : ready(w);
+    code = w->ready || loop->in_uv ? 0 : make_ready(w);
     if (code < 0) {
         tdl_free(w);
         tdl__raise_uv(code);
@@ -140,13 +144,13 @@ struct tdl_watch *tdl__watch_open(TdlLoop *loop, int fd)
     return w;
 }
 
-struct tdl_watch *tdl__watch_fresh(TdlLoop *loop, int fd)
+struct tdl_watch *tdl__watch_fresh(TdlLoop *loop, int fd, bool sure)
 {
     struct tdl_watch *stale = tdl__watch_get(loop, fd);
     if (stale != NULL) {
         tdl__watch_release(stale); /* whoever had the number before has closed it */
     }
-    return tdl__watch_open(loop, fd);
+    return watch_open(loop, fd, sure);
 }
 
 static void mark_dirty(struct tdl_watch *w)
@@ -241,13 +245,20 @@ struct tdl_watch *tdl__watch_of_socket(TdlLoop *loop, int fd, PyObject *sock)
     if (ref == NULL) {
         return NULL;
     }
-    w = tdl__watch_fresh(loop, fd);
+    w = tdl__watch_fresh(loop, fd, false);
     if (w == NULL) {
         Py_DECREF(ref);
         return NULL;
     }
     w->sock_ref = ref;
     return w;
+}
+
+static void leave(struct tdl_watch *w)
+{
+    uv_poll_stop(&w->poll);
+    w->entered = false;
+    w->armed = 0;
 }
 
 void tdl__watch_release(struct tdl_watch *w)
@@ -272,9 +283,8 @@ void tdl__watch_release(struct tdl_watch *w)
     mark_dirty(w);
     /* The descriptor may be closed as soon as this returns, so the kernel must forget it now. The loop's
      * thread is in no uv_run while we hold the GIL, unless another thread asks: then apply does it. */
-    if (!loop->in_uv && w->armed != 0 && !tdl__uv_forked(loop)) {
-        uv_poll_stop(&w->poll);
-        w->armed = 0;
+    if (!loop->in_uv && w->entered && !tdl__uv_forked(loop)) {
+        leave(w);
     }
     Py_CLEAR(w->sock_ref);
     Py_XDECREF(reader);
@@ -306,27 +316,34 @@ bool tdl__poll_enter(uv_poll_t *poll, int fd, uint32_t events)
 
 static void arm(struct tdl_watch *w)
 {
-    if (!w->ready && ready_later(w) < 0) {
+    if (!w->ready && make_ready(w) < 0) {
         return; /* closed since it was asked for, as if it never were ready */
     }
+    w->poll.io_watcher.fd = w->fd;
     w->armed = 0;
     w->armed_edge = by_edge(w);
     int events = w->want | (w->armed_edge ? UV_DISCONNECT : 0);
     if (w->want == 0 || uv_poll_start(&w->poll, events, on_poll) < 0 ||
         !tdl__poll_enter(&w->poll, w->fd, w->armed_edge ? EPOLLET : 0)) {
-        uv_poll_stop(&w->poll);
+        leave(w);
     } else {
+        w->entered = true;
         w->armed = w->want;
     }
 }
 
-/* The kernel has told of what is readable and nobody has seen its end: find it readable at the next poll too, unless it
- * is entered anew until then and told again. */
+/* The kernel has told of what is readable: find it readable at the next poll too, unless it is drained until then, or
+ * entered anew and told again. */
 void tdl__watch_again(struct tdl_watch *w)
 {
     if (w->armed_edge && !tdl_node_is_linked(&w->again)) {
         tdl_node_insert_before(&w->loop->again, &w->again);
     }
+}
+
+void tdl__watch_drained(struct tdl_watch *w)
+{
+    tdl_node_remove(&w->again);
 }
 
 /* Fire what is to be found readable, in order, before the kernel is asked for what is new. True if there is any. */
@@ -342,8 +359,34 @@ bool tdl__poller_again(TdlLoop *loop)
     return loop->fired != NULL;
 }
 
+static void uv_forget(struct tdl_watch *w)
+{
+    uv_close((uv_handle_t *)&w->poll, on_closed);
+    w->loop->uv_dirty = true;
+}
+
+/* Making a handle costs libuv three system calls, so some are kept for the descriptors to come. */
+static void discard(struct tdl_watch *w)
+{
+    TdlLoop *loop = w->loop;
+    if (!w->ready) {
+        tdl_free(w);
+        return;
+    }
+    if (w->entered) {
+        leave(w);
+    }
+    if (loop->spare_count == TDL_SPARE_MAX) {
+        uv_forget(w);
+        return;
+    }
+    w->next_dirty = loop->spare;
+    loop->spare = w;
+    loop->spare_count++;
+}
+
 /* What is let go leaves libuv; the rest is returned. */
-static struct tdl_watch *close_released(TdlLoop *loop, struct tdl_watch *w)
+static struct tdl_watch *close_released(struct tdl_watch *w)
 {
     struct tdl_watch *rest = NULL;
     while (w != NULL) {
@@ -352,11 +395,8 @@ static struct tdl_watch *close_released(TdlLoop *loop, struct tdl_watch *w)
         if (!w->closing) {
             w->next_dirty = rest;
             rest = w;
-        } else if (w->ready) {
-            uv_close((uv_handle_t *)&w->poll, on_closed);
-            loop->uv_dirty = true;
         } else {
-            tdl_free(w);
+            discard(w);
         }
         w = next;
     }
@@ -368,7 +408,7 @@ void tdl__poller_apply(TdlLoop *loop)
 {
     struct tdl_watch *w = loop->dirty;
     loop->dirty = NULL;
-    for (w = close_released(loop, w); w != NULL; w = w->next_dirty) {
+    for (w = close_released(w); w != NULL; w = w->next_dirty) {
         if (w->want != w->armed) {
             arm(w);
             loop->uv_dirty = true;
@@ -423,9 +463,8 @@ void tdl__poller_after_fork(TdlLoop *loop)
 {
     for (int fd = 0; fd < loop->watches_len; fd++) {
         struct tdl_watch *w = loop->watches[fd];
-        if (w != NULL && w->ready && w->armed != 0) {
-            uv_poll_stop(&w->poll);
-            w->armed = 0;
+        if (w != NULL && w->entered) {
+            leave(w);
             mark_dirty(w);
         }
     }
@@ -439,6 +478,12 @@ void tdl__poller_close(TdlLoop *loop)
         }
     }
     tdl__poller_apply(loop);
+    while (loop->spare != NULL) {
+        struct tdl_watch *w = loop->spare;
+        loop->spare = w->next_dirty;
+        uv_forget(w);
+    }
+    loop->spare_count = 0;
     tdl_free(loop->watches);
     loop->watches = NULL;
     loop->watches_len = 0;
@@ -555,7 +600,7 @@ static int watch_handle(TdlLoop *loop, PyObject *fileobj, int fd, int event, Tdl
         tdl__watch_release(w); /* the number may mean another file by now */
         w = NULL;
     }
-    if (w == NULL && (w = tdl__watch_open(loop, fd)) == NULL) {
+    if (w == NULL && (w = watch_open(loop, fd, false)) == NULL) {
         return -1;
     }
     TdlHandle *old = side_handle(side_of(w, event));

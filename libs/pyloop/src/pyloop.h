@@ -166,10 +166,11 @@ struct tdl_watch {
     uint8_t armed;   /* poll: what libuv has been asked for */
     uint8_t revents; /* poll: what libuv reported since the last dispatch */
     bool ready;      /* libuv knows the handle; made while the loop slept, it is told before the next poll */
+    bool entered;    /* the descriptor stands in epoll */
     bool dirty;      /* stands in the loop's dirty list */
     bool fired;      /* poll: stands in the loop's fired list */
     bool closing;
-    bool edge; /* whoever reads says by tdl__watch_again that there may be more, so one event each will do */
+    bool edge;       /* whoever reads tells when it has drained it, so one event each will do */
     bool armed_edge; /* poll: the kernel tells what arrives, not what is there */
     bool ended;      /* the peer will send no more, and nothing new will tell it again */
     struct tdl_watch *next_dirty;
@@ -209,6 +210,8 @@ struct tdl_loop {
     struct tdl_watch **watches; /* by descriptor */
     int watches_len;
     struct tdl_watch *dirty; /* watches whose interest changed since the last poll */
+    struct tdl_watch *spare; /* let go, with handles that libuv still knows */
+    int spare_count;
     struct tdl_node again;   /* watches to find readable at the next poll, whatever the kernel says */
     struct tdl_watch *fired; /* poll: watches with revents */
     struct tdl_watch **fired_tail;
@@ -311,11 +314,11 @@ void tdl__raise_uv(int code);
 /* poller.c */
 extern PyMethodDef tdl__poller_methods[];
 struct tdl_watch *tdl__watch_get(TdlLoop *loop, int fd);
-struct tdl_watch *tdl__watch_open(TdlLoop *loop, int fd);
 void tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObject *owner);
 bool tdl__watch_unset(struct tdl_watch *w, int event);
 void tdl__watch_release(struct tdl_watch *w);
 void tdl__watch_again(struct tdl_watch *w);
+void tdl__watch_drained(struct tdl_watch *w);
 bool tdl__poller_again(TdlLoop *loop);
 void tdl__poller_apply(TdlLoop *loop);
 void tdl__poller_dispatch(TdlLoop *loop, struct tdl_queue *io);
@@ -323,7 +326,7 @@ void tdl__poller_close(TdlLoop *loop);
 int tdl__poller_traverse(TdlLoop *loop, visitproc visit, void *arg);
 int tdl__fd_of(PyObject *fileobj);
 int tdl__fd_of_open(PyObject *fileobj);
-struct tdl_watch *tdl__watch_fresh(TdlLoop *loop, int fd);
+struct tdl_watch *tdl__watch_fresh(TdlLoop *loop, int fd, bool sure);
 struct tdl_watch *tdl__watch_of_socket(TdlLoop *loop, int fd, PyObject *sock);
 void tdl__watch_rest(struct tdl_watch *w, int event);
 char *tdl__read_buffer(TdlLoop *loop);

@@ -198,7 +198,7 @@ static PyObject *loop_start_accepting(PyObject *self, PyObject *args)
     if (a->family == AF_INET || a->family == AF_INET6) {
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     }
-    struct tdl_watch *w = a->context != NULL ? tdl__watch_fresh(loop, fd) : NULL;
+    struct tdl_watch *w = a->context != NULL ? tdl__watch_fresh(loop, fd, false) : NULL;
     if (w == NULL) {
         Py_DECREF(a);
         return NULL;

@@ -171,7 +171,7 @@ static int start_waiting(TdlSockWait *s)
         return -1;
     }
     Py_DECREF(ok);
-    struct tdl_watch *w = s->op == TDL_SOCKOP_CONNECT ? tdl__watch_fresh(loop, s->fd)
+    struct tdl_watch *w = s->op == TDL_SOCKOP_CONNECT ? tdl__watch_fresh(loop, s->fd, true)
                                                       : tdl__watch_of_socket(loop, s->fd, s->sock);
     if (w == NULL) {
         return -1;

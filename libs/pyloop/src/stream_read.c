@@ -77,8 +77,9 @@ static ssize_t recv_into(TdlStream *t, void *buffer, size_t len)
         n = recv(fd, buffer, len, 0);
     } while (n < 0 && errno == EINTR);
     tdl__gil_take(given);
-    if (t->watch != NULL && (n == (ssize_t)len || (n > 0 && t->watch->ended))) {
-        tdl__watch_again(t->watch);
+    bool all = n < 0 ? errno == EAGAIN || errno == EWOULDBLOCK : (size_t)n < len;
+    if (t->watch != NULL && all && !t->watch->ended) {
+        tdl__watch_drained(t->watch);
     }
     return n;
 }
@@ -232,9 +233,8 @@ static void read_tls(TdlStream *t)
 void tdl__stream_read_run(struct tdl_item *item)
 {
     TdlStream *t = TDL_CONTAINER_OF(item, TdlStream, read_item);
-    if (t->paused && t->watch != NULL) {
-        tdl__watch_again(
-            t->watch); /* not read now, and perhaps resumed before the kernel hears of the pause */
+    if (t->watch != NULL) {
+        tdl__watch_again(t->watch); /* until a recv drains it, if it comes to one */
     }
     if (!t->loop->closed && t->state == TDL_STREAM_OPEN && !t->paused && !t->read_eof) {
         PyObject *context = Py_NewRef(t->context);

@@ -60,7 +60,7 @@ TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *prot
         Py_DECREF(t);
         return NULL;
     }
-    t->watch = tdl__watch_fresh(loop, fd);
+    t->watch = tdl__watch_fresh(loop, fd, sock == NULL); /* accept or connect gave it just now */
     if (t->watch == NULL) {
         Py_DECREF(t);
         return NULL;

@@ -291,7 +291,7 @@ static TdlUdp *udp_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *protocol
     (void)getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &len);
     t->family = family;
     t->context = PyContext_CopyCurrent();
-    t->watch = t->context != NULL ? tdl__watch_fresh(loop, fd) : NULL;
+    t->watch = t->context != NULL ? tdl__watch_fresh(loop, fd, false) : NULL;
     if (t->watch == NULL) {
         Py_DECREF(t);
         return NULL;
