@@ -112,6 +112,7 @@ static void start_anew_locked(struct tdl_pool *pool, struct tdl_node *orphans)
     for (struct tdl_node *node = pool->forked.next; node != &pool->forked; node = node->next)
         tdl__job_set_state(TDL_CONTAINER_OF(node, struct tdl_job, node), TDL_JOB_IDLE);
     tdl_node_init(&pool->idle);
+    pool->lingering = NULL;
     pool->idle_count = 0;
     pool->threads = 0;
     pool->threads_started = 0;

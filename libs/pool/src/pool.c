@@ -62,6 +62,7 @@ int tdl_pool_open(struct tdl_pool **out, const struct tdl_pool_options *options)
     pool->class_count = options->classes;
     pool->idle_ns = options->idle_ns != 0 ? options->idle_ns : IDLE_NS_DEFAULT;
     pool->fork_grace_ns = options->fork_grace_ns != 0 ? options->fork_grace_ns : FORK_GRACE_NS_DEFAULT;
+    pool->linger_ns = options->linger_ns;
     pool->stack_bytes = stack_size(options->stack_bytes);
     (void)snprintf(pool->name, sizeof pool->name, "%s", options->name != NULL ? options->name : "tdl-pool");
     pthread_mutex_init(&pool->lock, NULL);

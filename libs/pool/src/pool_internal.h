@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "treadle/patience.h"
 #include "treadle/pool.h"
 
 struct tdl__class {
@@ -23,8 +24,8 @@ struct tdl__worker {
     struct tdl_node all;  /* in pool->workers while the thread lives, else in pool->spare */
     struct tdl_node idle; /* in pool->idle while it waits for a job */
     struct tdl_pool *pool;
-    pthread_cond_t wake; /* with the pool's lock */
-    bool woken;
+    pthread_cond_t wake;  /* with the pool's lock */
+    tdl_atomic_u32 woken; /* written under the pool's lock; a thread that lingers watches it without */
     uint32_t number;
     pthread_mutex_t deliver; /* held from the last state change of a job until its link was posted */
     struct tdl_job *job;     /* set under the pool's lock, cleared under deliver */
@@ -46,6 +47,10 @@ struct tdl_pool {
     bool closed;
     bool forking;
     struct tdl_node workers;
+    struct tdl__worker
+        *lingering; /* the one idle thread that watches instead of sleeping, and needs no signal */
+    struct tdl_patience patience;
+    uint64_t linger_ns;
     struct tdl_node idle;   /* most recently idle first, so that the others time out */
     struct tdl_node spare;  /* kept until the pool is freed, since a signal may still be on its way to them */
     struct tdl_node forked; /* jobs from before the fork */

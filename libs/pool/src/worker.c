@@ -11,6 +11,24 @@
 #include "treadle/inbox.h"
 #include "treadle/status.h"
 
+/* Reading the clock costs about as much as this many looks. */
+#define LOOKS_PER_CLOCK 32
+
+/* The idle thread that is quickest to come. */
+static struct tdl__worker *choose_locked(struct tdl_pool *pool)
+{
+    if (pool->lingering != NULL && tdl_node_is_linked(&pool->lingering->idle))
+        return pool->lingering;
+    return TDL_CONTAINER_OF(pool->idle.next, struct tdl__worker, idle);
+}
+
+static void call_locked(struct tdl__worker *worker)
+{
+    tdl_node_remove(&worker->idle);
+    worker->pool->idle_count--;
+    tdl_store_release_u32(&worker->woken, true);
+}
+
 /* Chooses who looks at the queue next. One thread at a time is on its way; once there it takes a job and
  * calls this again, so a burst costs its submitter one wake and starts no thread that the jobs don't need. */
 struct tdl__wakeup tdl__workers_dispatch_locked(struct tdl_pool *pool)
@@ -19,11 +37,9 @@ struct tdl__wakeup tdl__workers_dispatch_locked(struct tdl_pool *pool)
     if (pool->waking || pool->forking || !tdl__slots_runnable_locked(pool))
         return wakeup;
     if (tdl_node_is_linked(&pool->idle)) {
-        struct tdl__worker *worker = TDL_CONTAINER_OF(pool->idle.next, struct tdl__worker, idle);
-        tdl_node_remove(&worker->idle);
-        pool->idle_count--;
-        worker->woken = true;
-        wakeup.signal = worker;
+        struct tdl__worker *worker = choose_locked(pool);
+        call_locked(worker);
+        wakeup.signal = worker != pool->lingering ? worker : NULL;
         pool->waking = true;
     } else if (pool->threads < pool->thread_limit) {
         wakeup.start = true;
@@ -36,11 +52,25 @@ void tdl__workers_wake_all_locked(struct tdl_pool *pool)
 {
     while (tdl_node_is_linked(&pool->idle)) {
         struct tdl__worker *worker = TDL_CONTAINER_OF(pool->idle.next, struct tdl__worker, idle);
-        tdl_node_remove(&worker->idle);
-        pool->idle_count--;
-        worker->woken = true;
+        call_locked(worker);
         pthread_cond_signal(&worker->wake);
     }
+}
+
+/* Watches for a call instead of sleeping: a hand-over between two running threads costs neither of them a system call. */
+static void linger_locked(struct tdl__worker *worker)
+{
+    struct tdl_pool *pool = worker->pool;
+    uint64_t until_ns = tdl__pool_now_ns() + pool->linger_ns;
+    pool->lingering = worker;
+    pthread_mutex_unlock(&pool->lock);
+    do {
+        for (int i = 0; i < LOOKS_PER_CLOCK && !tdl_load_acquire_u32(&worker->woken); i++)
+            tdl_cpu_pause();
+    } while (!tdl_load_acquire_u32(&worker->woken) && tdl__pool_now_ns() < until_ns);
+    pthread_mutex_lock(&pool->lock);
+    pool->lingering = NULL;
+    tdl_patience_tell(&pool->patience, tdl_load_relaxed_u32(&worker->woken));
 }
 
 /* Waits for a job; false when the thread should leave. */
@@ -51,13 +81,15 @@ static bool wait_for_job_locked(struct tdl__worker *worker)
         return false;
     uint64_t until_ns = tdl__pool_now_ns() + pool->idle_ns;
     struct timespec until = {(time_t)(until_ns / 1000000000u), (long)(until_ns % 1000000000u)};
-    worker->woken = false;
+    tdl_store_relaxed_u32(&worker->woken, false);
     tdl_node_insert_before(pool->idle.next, &worker->idle);
     pool->idle_count++;
+    if (pool->linger_ns != 0 && pool->lingering == NULL && tdl_patience_watches(&pool->patience))
+        linger_locked(worker);
     int rc = 0;
-    while (!worker->woken && rc != ETIMEDOUT)
+    while (!tdl_load_relaxed_u32(&worker->woken) && rc != ETIMEDOUT)
         rc = pthread_cond_timedwait(&worker->wake, &pool->lock, &until);
-    if (worker->woken) {
+    if (tdl_load_relaxed_u32(&worker->woken)) {
         pool->waking = false;
         return true;
     }
@@ -144,7 +176,7 @@ static struct tdl__worker *worker_get_locked(struct tdl_pool *pool)
         tdl_node_init(&worker->idle);
         worker->pool = pool;
     }
-    worker->woken = false;
+    tdl_store_relaxed_u32(&worker->woken, false);
     worker->job = NULL;
     return worker;
 }

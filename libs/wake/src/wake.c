@@ -106,12 +106,17 @@ void tdl_wake_set_spin(struct tdl_wake *w, uint64_t spin_ns)
     w->spin_ns = spin_ns;
 }
 
-bool tdl_wake_spin(struct tdl_wake *w)
+bool tdl_wake_watch(struct tdl_wake *w, uint64_t watch_ns)
 {
     TDL_ASSERT(tdl_load_relaxed_u32(&w->state) != TDL_WAKE_AWAKE);
-    if (w->spin_ns == 0)
+    if (watch_ns == 0)
         return tdl_load_acquire_u32(&w->state) != TDL_WAKE_WAITING;
-    return tdl__wake_spin_until(w, tdl__wake_clock_ns() + w->spin_ns);
+    return tdl__wake_spin_until(w, tdl__wake_clock_ns() + watch_ns);
+}
+
+bool tdl_wake_spin(struct tdl_wake *w)
+{
+    return tdl_wake_watch(w, w->spin_ns);
 }
 
 /* Named, so that a stack trace says what the thread does. */

@@ -2,7 +2,15 @@
  * slots, and no job waits while a slot is free and nobody is on the way to it.
  * Method: the protocol of dispatch in worker.c, each step under the lock being one action. MUTANT takes a rule
  * away; each mutant must be rejected. */
-enum { MUTANT_NONE, MUTANT_NO_CHAIN, MUTANT_WAKING_STAYS, MUTANT_NO_LIMIT, MUTANT_LEAVES_WOKEN };
+enum {
+    MUTANT_NONE,
+    MUTANT_NO_CHAIN,
+    MUTANT_WAKING_STAYS,
+    MUTANT_NO_LIMIT,
+    MUTANT_LEAVES_WOKEN,
+    MUTANT_SLEEPS_CALLED,
+    MUTANT_LINGERING_STAYS
+};
 #ifndef MUTANT
 #define MUTANT MUTANT_NONE
 #endif
@@ -13,7 +21,7 @@ enum { MUTANT_NONE, MUTANT_NO_CHAIN, MUTANT_WAKING_STAYS, MUTANT_NO_LIMIT, MUTAN
 #define SUBMITTER THREADS
 #define PROGRAMS (THREADS + 1)
 
-enum { ABSENT, STARTING, WOKEN, DECIDES, IDLES, WORKS };
+enum { ABSENT, STARTING, WOKEN, DECIDES, LINGERS, IDLES, WORKS, LOST };
 
 struct model {
     unsigned char thread[THREADS];
@@ -22,6 +30,7 @@ struct model {
     unsigned char finished;
     unsigned char running;
     unsigned char waking;
+    unsigned char lingering; /* 1 more than the thread that is called without a signal, 0 for none */
     unsigned char most_running;
 };
 
@@ -37,8 +46,15 @@ static void dispatch(struct model *m)
     if (m->waking || !runnable(m))
         return;
     for (unsigned i = 0; i < THREADS; i++) {
-        if (m->thread[i] == IDLES) {
+        if (m->thread[i] == LINGERS) {
             m->thread[i] = WOKEN;
+            m->waking = 1;
+            return;
+        }
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        if (m->thread[i] == IDLES) {
+            m->thread[i] = m->lingering == i + 1 ? LOST : WOKEN;
             m->waking = 1;
             return;
         }
@@ -59,7 +75,9 @@ static void dispatch(struct model *m)
 static void look_at_queue(struct model *m, unsigned i)
 {
     if (!runnable(m)) {
-        m->thread[i] = IDLES;
+        m->thread[i] = m->lingering == 0 ? LINGERS : IDLES;
+        if (m->lingering == 0)
+            m->lingering = (unsigned char)(i + 1);
         return;
     }
     m->started++;
@@ -81,6 +99,13 @@ static bool model_step(struct model *m, unsigned program)
     switch (m->thread[program]) {
     case STARTING:
     case WOKEN:
+        if (MUTANT == MUTANT_SLEEPS_CALLED && m->lingering == program + 1) {
+            m->lingering = 0;
+            m->thread[program] = LOST;
+            return true;
+        }
+        if (m->lingering == program + 1)
+            m->lingering = 0;
         if (MUTANT != MUTANT_WAKING_STAYS)
             m->waking = 0;
         look_at_queue(m, program);
@@ -90,6 +115,11 @@ static bool model_step(struct model *m, unsigned program)
         m->running--;
         m->finished++;
         look_at_queue(m, program);
+        return true;
+    case LINGERS: /* goes to sleep, or does not linger at all */
+        m->thread[program] = IDLES;
+        if (MUTANT != MUTANT_LINGERING_STAYS)
+            m->lingering = 0;
         return true;
     case IDLES: /* times out */
         m->thread[program] = ABSENT;

@@ -1,6 +1,6 @@
 /* Goal: many submitters at once never get more jobs running than slots, and no job is left waiting while a
  * slot is free. Method: submitters in threads of their own, each with an inbox, two classes; idle threads
- * leave at once, so that growing, leaving and waking meet. */
+ * leave at once, or after they have lingered, so that growing, lingering, leaving and waking meet. */
 #include "../../unit/pool/post_box.h"
 #include "stall.h"
 
@@ -51,12 +51,10 @@ static void *submitter_main(void *arg)
     return arg;
 }
 
-int main(void)
+static void meet(uint64_t linger_ns)
 {
     pthread_t threads[SUBMITTERS];
-    struct tdl_pool_options options = {.slots = slots, .classes = 2, .idle_ns = 1};
-    rounds = stall_rounds(1000);
-    stall_watch();
+    struct tdl_pool_options options = {.slots = slots, .classes = 2, .idle_ns = 1, .linger_ns = linger_ns};
     TDL_ASSERT(tdl_pool_open(&pool, &options) == 0);
     for (unsigned i = 0; i < SUBMITTERS; i++)
         TDL_ASSERT(pthread_create(&threads[i], NULL, submitter_main, NULL) == 0);
@@ -65,5 +63,13 @@ int main(void)
     TDL_ASSERT(tdl_load_acquire_u32(&over) == 0);
     tdl_pool_close(pool);
     wait_no_pool_alive();
+}
+
+int main(void)
+{
+    rounds = stall_rounds(1000);
+    stall_watch();
+    meet(0);
+    meet(5000);
     return 0;
 }

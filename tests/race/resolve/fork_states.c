@@ -11,9 +11,11 @@
 #include "treadle/lookup.h"
 
 #define LOOKUPS 12u
+#define LONG_NS 60000000000u
 
 enum state {
     POOL_IDLE,
+    WORKER_LINGERING,
     LOOKUPS_HELD,
     LOOKUPS_EXECUTING,
     WORKERS_EXITING,
@@ -22,8 +24,9 @@ enum state {
     STATES
 };
 
-static const char *const state_names[STATES] = {"idle pool",       "lookups held",      "lookups executing",
-                                                "workers exiting", "closed while held", "closed in a burst"};
+static const char *const state_names[STATES] = {"idle pool",         "worker lingering", "lookups held",
+                                                "lookups executing", "workers exiting",  "closed while held",
+                                                "closed in a burst"};
 
 struct asked {
     struct tdl_lookup lookup;
@@ -65,10 +68,11 @@ static void answer_all(struct scene *scene)
         finish(post_box_wait(&scene->box));
 }
 
-static void scene_open(struct scene *scene, uint64_t idle_ns)
+static void scene_open(struct scene *scene, uint64_t idle_ns, uint64_t linger_ns)
 {
     const uint32_t slots[] = {4};
-    struct tdl_pool_options options = {.slots = slots, .classes = 1, .idle_ns = idle_ns};
+    struct tdl_pool_options options = {
+        .slots = slots, .classes = 1, .idle_ns = idle_ns, .linger_ns = linger_ns};
     post_box_open(&scene->box);
     scene->pending = 0;
     TDL_ASSERT(tdl_pool_open(&scene->pool, &options) == 0);
@@ -89,12 +93,12 @@ static void scene_close(struct scene *scene)
 
 static void bring_to(struct scene *scene, enum state state)
 {
-    scene_open(scene, state == WORKERS_EXITING ? 1 : 0);
+    scene_open(scene, state == WORKERS_EXITING ? 1 : 0, state == WORKER_LINGERING ? LONG_NS : 0);
     if (state == LOOKUPS_HELD || state == POOL_CLOSED_HELD)
         resolver_hold();
     for (unsigned i = 0; i < LOOKUPS; i++)
         ask(scene);
-    if (state == POOL_IDLE || state == WORKERS_EXITING)
+    if (state == POOL_IDLE || state == WORKER_LINGERING || state == WORKERS_EXITING)
         answer_all(scene);
     if (state == LOOKUPS_HELD || state == POOL_CLOSED_HELD)
         resolver_wait_inside(4);
@@ -130,7 +134,7 @@ static void child(struct scene *scene, enum state state)
             ask(scene);
         answer_all(scene);
     }
-    scene_open(&fresh, 0);
+    scene_open(&fresh, 0, 0);
     ask(&fresh);
     answer_all(&fresh);
     scene_close(&fresh);

@@ -125,6 +125,58 @@ START_TEST(an_idle_thread_is_used_again)
 }
 END_TEST
 
+/* A thread that lingers gets no signal, so only its watching brings it to the jobs, and to the end of the pool. */
+START_TEST(a_lingering_thread_comes_for_the_next_job)
+{
+    const uint32_t slots[] = {4};
+    struct tdl_pool_options options = {.slots = slots, .classes = 1, .linger_ns = UINT64_C(1000000000000)};
+    struct tdl_pool_counts counts;
+    struct tdl_pool *pool;
+    struct seen seen = {0};
+    tdl_job_init(&seen.job, look, NULL);
+    ck_assert_int_eq(tdl_pool_open(&pool, &options), 0);
+    for (unsigned i = 0; i < 20; i++) {
+        ck_assert_int_eq(tdl_pool_submit(pool, &seen.job, 0, &box.inbox, &seen.done), 0);
+        ck_assert_ptr_eq(post_box_wait(&box), &seen.done);
+        tdl_job_received(&seen.job);
+        do {
+            sched_yield();
+            tdl_pool_counts(pool, &counts);
+        } while (counts.idle != 1);
+    }
+    ck_assert_uint_eq(counts.threads_started, 1);
+    tdl_pool_close(pool);
+}
+END_TEST
+
+START_TEST(while_one_thread_lingers_the_others_sleep_and_come_too)
+{
+    const uint32_t slots[] = {4};
+    struct tdl_pool_options options = {.slots = slots, .classes = 1, .linger_ns = UINT64_C(1000000000000)};
+    struct tdl_pool_counts counts;
+    struct tdl_pool *pool;
+    ck_assert_int_eq(tdl_pool_open(&pool, &options), 0);
+    for (unsigned round = 0; round < 20; round++) {
+        struct gate gate;
+        gate_init(&gate, false);
+        for (unsigned i = 0; i < 4; i++) {
+            struct gated_job *gated = gated_job_new(&gate, i);
+            ck_assert_int_eq(tdl_pool_submit(pool, &gated->job, 0, &box.inbox, &gated->done), 0);
+        }
+        gate_wait_inside(&gate, 4);
+        gate_open(&gate);
+        for (unsigned i = 0; i < 4; i++)
+            free(gated_job_of(post_box_wait(&box)));
+        do {
+            sched_yield();
+            tdl_pool_counts(pool, &counts);
+        } while (counts.idle != 4);
+    }
+    ck_assert_uint_eq(counts.threads_started, 4);
+    tdl_pool_close(pool);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("worker");
@@ -135,6 +187,8 @@ int main(void)
     tcase_add_test(tcase, the_stack_size_is_the_one_asked_for);
     tcase_add_test(tcase, an_idle_thread_leaves_and_a_new_one_comes);
     tcase_add_test(tcase, an_idle_thread_is_used_again);
+    tcase_add_test(tcase, a_lingering_thread_comes_for_the_next_job);
+    tcase_add_test(tcase, while_one_thread_lingers_the_others_sleep_and_come_too);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -183,6 +183,21 @@ START_TEST(the_time_of_spinning_can_be_set_on_an_open_wake)
 }
 END_TEST
 
+START_TEST(a_watch_has_a_time_of_its_own)
+{
+    setup(0);
+    tdl_wake_park_begin(&wake);
+    ck_assert(!tdl_wake_watch(&wake, 0));
+    ck_assert(!tdl_wake_watch(&wake, 1000));
+    ck_assert_uint_eq(tdl_load_relaxed_u32(&wake.state), TDL_WAKE_WAITING);
+    tdl_wake_notify(&wake);
+    ck_assert(tdl_wake_watch(&wake, 0));
+    ck_assert(tdl_wake_watch(&wake, UINT64_C(1000000000000)));
+    ck_assert(tdl_wake_park_end(&wake));
+    tdl_wake_close(&wake);
+}
+END_TEST
+
 START_TEST(a_notify_while_spinning_writes_nothing)
 {
     setup(1000);
@@ -284,6 +299,6 @@ SUITE("wake/wake", the_descriptor_is_nonblocking_and_not_inherited_by_exec,
       writes_of_two_parks_that_come_together_are_both_taken_back,
       an_edge_triggered_owner_is_told_of_each_write_and_reads_none_back,
       spinning_gives_up_after_its_time_and_then_sleeps, the_time_of_spinning_can_be_set_on_an_open_wake,
-      a_notify_while_spinning_writes_nothing, notify_keeps_errno,
+      a_watch_has_a_time_of_its_own, a_notify_while_spinning_writes_nothing, notify_keeps_errno,
       a_signal_handler_may_notify_the_thread_it_interrupts,
       a_signal_ends_the_wait_with_eintr_and_the_park_goes_on, the_child_of_a_fork_has_a_descriptor_of_its_own)

@@ -30,11 +30,13 @@ extern "C" {
 #define TDL_POOL_CLASS_MAX 4u
 
 struct tdl_pool_options {
-    const uint32_t *slots;  /* the limit of each class, at least 1 */
-    uint32_t classes;       /* 1 to TDL_POOL_CLASS_MAX */
-    const char *name;       /* threads are named "<name>-<n>"; NULL is "tdl-pool"; 10 bytes are used */
-    uint64_t idle_ns;       /* an idle thread leaves after this time; 0 is 10 s */
-    size_t stack_bytes;     /* 0 is the system's default */
+    const uint32_t *slots; /* the limit of each class, at least 1 */
+    uint32_t classes;      /* 1 to TDL_POOL_CLASS_MAX */
+    const char *name;      /* threads are named "<name>-<n>"; NULL is "tdl-pool"; 10 bytes are used */
+    uint64_t idle_ns;      /* an idle thread leaves after this time; 0 is 10 s */
+    uint64_t linger_ns; /* how long one idle thread watches for a job before it sleeps, as long as that pays;
+                           0 is not at all */
+    size_t stack_bytes; /* 0 is the system's default */
     uint64_t fork_grace_ns; /* how long a fork waits for calls in flight, which may hold locks inside libc; 0
                                is 5 ms */
 };

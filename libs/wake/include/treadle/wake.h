@@ -101,6 +101,13 @@ bool tdl_wake_park_end(struct tdl_wake *w);
  * Cost:    up to spin_ns; nothing if spin_ns is 0 */
 bool tdl_wake_spin(struct tdl_wake *w);
 
+/* Watches the word for `watch_ns`, whatever spin_ns is; true if a notify came.
+ * Thread:  owner, between park_begin and park_end
+ * Owns:    nothing
+ * Errors:  none
+ * Cost:    up to watch_ns */
+bool tdl_wake_watch(struct tdl_wake *w, uint64_t watch_ns);
+
 /* Sets how long a wait, or tdl_wake_spin, watches the word from now on; 0: not at all.
  * Thread:  owner, not parked
  * Owns:    nothing
