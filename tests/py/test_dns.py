@@ -350,6 +350,16 @@ def _converter_code_changed(patch, seen):
     patch.setattr(socket._intenum_converter, "__code__", convert.__code__)
 
 
+def _enumeration_replaced(patch, seen):
+    original = socket.AddressFamily
+
+    def member(value):
+        seen.append(value)
+        return original(value)
+
+    patch.setattr(socket, "AddressFamily", member)
+
+
 def _raw_replaced(patch, seen):
     raw = __import__("_socket")
     original = raw.getaddrinfo
@@ -375,6 +385,7 @@ REPLACED = [
     _global_changed,
     _converter_changed,
     _converter_code_changed,
+    _enumeration_replaced,
     _raw_replaced,
     _module_replaced,
 ]

@@ -108,6 +108,42 @@ loop.close()
 
 
 @treadle_only
+@pytest.mark.parametrize("lookups", [1, 2])
+def test_threads_and_signals_reach_a_loop_that_waits_for_lookups(held, lookups):
+    out, _ = held("""
+import signal
+async def main(count):
+    loop = asyncio.get_running_loop()
+    resolver.resolver_hold()
+    stuck = [asyncio.ensure_future(loop.getaddrinfo("localhost", 80)) for _ in range(count)]
+    await until(lambda: resolver.resolver_inside() == count)
+    called = asyncio.Event()
+    loop.add_signal_handler(signal.SIGUSR1, called.set)
+    ask = threading.Semaphore(0)
+    def answer():
+        for turn in range(400):
+            ask.acquire()
+            if turn % 2:
+                os.kill(os.getpid(), signal.SIGUSR1)
+            else:
+                loop.call_soon_threadsafe(called.set)
+    thread = threading.Thread(target=answer)
+    thread.start()
+    for _ in range(400):
+        ask.release()
+        await called.wait()
+        called.clear()
+    thread.join()
+    resolver.resolver_let_go()
+    print(len(await asyncio.gather(*stuck)))
+loop = twin.subject_loop()
+loop.run_until_complete(main(int(sys.argv[1])))
+loop.close()
+""", str(lookups))
+    assert out == f"{lookups}\n"
+
+
+@treadle_only
 def test_lookups_pass_by_a_busy_executor(held):
     out, _ = held("""
 async def main():

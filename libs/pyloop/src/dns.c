@@ -93,7 +93,8 @@ static int pool_open(struct tdl_dns *dns)
         return 0;
     }
     dns->slots = tdl_lookup_slots();
-    const struct tdl_pool_options options = {.slots = &dns->slots, .classes = 1, .name = "treadle"};
+    const struct tdl_pool_options options = {
+        .slots = &dns->slots, .classes = 1, .name = "treadle", .linger_ns = TDL_DNS_WATCH_NS};
     return tdl_pool_open(&dns->pool, &options);
 }
 
@@ -302,6 +303,13 @@ void tdl__dns_clear(struct tdl_dns *dns)
     while (tdl_node_is_linked(&dns->requests)) {
         Py_XDECREF(request_steal_future(request_of_node(dns->requests.next)));
     }
+}
+
+/* Whether a loop that has nothing else to do should watch for an answer before it sleeps. */
+bool tdl__dns_watches(struct tdl_dns *dns, uint64_t timeout_ns)
+{
+    return tdl_node_is_linked(&dns->requests) && timeout_ns > TDL_DNS_WATCH_NS &&
+           tdl_patience_watches(&dns->patience);
 }
 
 /* Never waits for libc: the pool's last worker frees what is still being looked up. The futures go first, since after

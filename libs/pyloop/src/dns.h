@@ -9,8 +9,12 @@
 #include <stdint.h>
 
 #include "treadle/list.h"
+#include "treadle/patience.h"
 #include "treadle/pool.h"
 
+/* How long loop and worker watch for each other's half of a lookup: what one from a file takes, and about what it costs
+ * to put a thread to sleep and wake it. */
+#define TDL_DNS_WATCH_NS 20000U
 #define TDL_DNS_FAMILIES 16
 #define TDL_DNS_KINDS 16
 
@@ -27,8 +31,9 @@ struct tdl_loop;
 
 /* One loop's lookups. */
 struct tdl_dns {
-    struct tdl_pool *pool;    /* opened by the first lookup that needs a thread */
-    struct tdl_node requests; /* under way, oldest first; each holds its future */
+    struct tdl_pool *pool;        /* opened by the first lookup that needs a thread */
+    struct tdl_node requests;     /* under way, oldest first; each holds its future */
+    struct tdl_patience patience; /* of a loop that watches for an answer before it sleeps */
     uint32_t slots;
     uint64_t inline_count; /* answered at once */
     uint64_t native_count; /* handed to the pool */
@@ -69,6 +74,7 @@ void tdl__dns_state_clear(struct tdl_dns_state *st);
 void tdl__dns_init(struct tdl_dns *dns);
 int tdl__dns_traverse(struct tdl_dns *dns, visitproc visit, void *arg);
 void tdl__dns_clear(struct tdl_dns *dns);
+bool tdl__dns_watches(struct tdl_dns *dns, uint64_t timeout_ns);
 void tdl__dns_close(struct tdl_loop *loop);
 void tdl__dns_after_fork(struct tdl_loop *loop);
 

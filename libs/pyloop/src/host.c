@@ -84,9 +84,14 @@ static void park(TdlLoop *loop, uint64_t timeout_ns)
     if (!posted && timeout_ns != UINT64_MAX) {
         timer_set(loop, timeout_ns);
     }
+    bool watches = !posted && tdl__dns_watches(&loop->dns, timeout_ns);
     loop->parked = true;
     loop->in_uv = true;
     PyThreadState *save = PyEval_SaveThread();
+    if (watches) {
+        posted = tdl_wake_watch(&loop->wake, TDL_DNS_WATCH_NS);
+        tdl_patience_tell(&loop->dns.patience, posted);
+    }
     uv_run(&loop->uv->uv, posted ? UV_RUN_NOWAIT : UV_RUN_ONCE);
     (void)tdl_wake_park_end(&loop->wake); /* before the GIL, which the notifier may still hold */
     PyEval_RestoreThread(save);
