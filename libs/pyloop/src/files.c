@@ -12,6 +12,7 @@ static int state_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(st->get_running_loop);
     Py_VISIT(st->cancelled_error);
     Py_VISIT(st->invalid_state_error);
+    Py_VISIT(st->future_type);
     Py_VISIT(st->stat_result);
     return 0;
 }
@@ -25,6 +26,7 @@ static int state_clear(PyObject *self)
     Py_CLEAR(st->get_running_loop);
     Py_CLEAR(st->cancelled_error);
     Py_CLEAR(st->invalid_state_error);
+    Py_CLEAR(st->future_type);
     Py_CLEAR(st->stat_result);
     return 0;
 }
@@ -36,6 +38,7 @@ static void state_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     (void)state_clear(self);
     Py_CLEAR(st->str_call_soon);
+    Py_CLEAR(st->str_set_result);
     Py_CLEAR(st->str_add_reader);
     Py_CLEAR(st->str_remove_reader);
     Py_CLEAR(st->str_call_exception_handler);
@@ -73,15 +76,17 @@ static int fill_state(FilesState *st)
     st->get_running_loop = attribute_of("asyncio", "_get_running_loop");
     st->cancelled_error = attribute_of("asyncio", "CancelledError");
     st->invalid_state_error = attribute_of("asyncio", "InvalidStateError");
+    st->future_type = attribute_of("asyncio", "Future");
     st->stat_result = attribute_of("os", "stat_result");
     st->str_call_soon = PyUnicode_InternFromString("call_soon");
+    st->str_set_result = PyUnicode_InternFromString("set_result");
     st->str_add_reader = PyUnicode_InternFromString("add_reader");
     st->str_remove_reader = PyUnicode_InternFromString("remove_reader");
     st->str_call_exception_handler = PyUnicode_InternFromString("call_exception_handler");
     st->context_kwname = Py_BuildValue("(s)", "context");
     st->empty_bytes = PyBytes_FromStringAndSize(NULL, 0);
-    return st->get_running_loop && st->cancelled_error && st->invalid_state_error && st->stat_result &&
-                   st->str_call_soon && st->str_add_reader && st->str_remove_reader &&
+    return st->get_running_loop && st->cancelled_error && st->invalid_state_error && st->future_type &&
+                   st->stat_result && st->str_call_soon && st->str_set_result && st->str_add_reader && st->str_remove_reader &&
                    st->str_call_exception_handler && st->context_kwname && st->empty_bytes
                ? 0
                : -1;

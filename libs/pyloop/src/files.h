@@ -24,8 +24,10 @@ struct files_state {
     PyObject *get_running_loop;
     PyObject *cancelled_error;
     PyObject *invalid_state_error;
+    PyObject *future_type;
     PyObject *stat_result;
     PyObject *str_call_soon;
+    PyObject *str_set_result;
     PyObject *str_add_reader;
     PyObject *str_remove_reader;
     PyObject *str_call_exception_handler;
@@ -42,6 +44,7 @@ struct files_context {
     PyObject *make_error; /* called with errno for the exception to raise; NULL for OSError */
     PyObject *on_ready;   /* what the loop calls when the descriptor shows results */
     PyObject *on_step;    /* this context's bound step method, while it belongs to a loop */
+    PyObject *done;       /* a finished future of that loop, for tasks that only ask for the outcome */
     struct tdl_fio fio;
     Py_buffer pinned;         /* memory that the kernel holds until close; obj is NULL without */
     struct tdl_node held;     /* the operations that the kernel or the stage holds; each is one reference */

@@ -264,15 +264,24 @@ static PyObject *take_value(FileOp *op)
     return NULL;
 }
 
+/* The wake-up of asyncio's C tasks takes nothing from its argument but whether it raises. */
+static bool is_task_wakeup(PyObject *callback)
+{
+    return PyCFunction_CheckExact(callback) &&
+           strcmp(((PyCFunctionObject *)callback)->m_ml->ml_name, "task_wakeup") == 0;
+}
+
 static int wake_one(FileOp *op, PyObject *callback, PyObject *context, bool directly)
 {
     FileContext *fc = op->context;
+    bool plain = op->value != NULL && !op->cancelled && fc->done != NULL && is_task_wakeup(callback);
+    PyObject *told = plain ? fc->done : (PyObject *)op;
     PyObject *done;
     if (directly) {
         if (PyContext_Enter(context) < 0) {
             return -1;
         }
-        done = PyObject_CallOneArg(callback, (PyObject *)op);
+        done = PyObject_CallOneArg(callback, told);
         PyObject *raised = done == NULL ? PyErr_GetRaisedException() : NULL;
         if (PyContext_Exit(context) < 0) {
             PyErr_WriteUnraisable((PyObject *)op);
@@ -281,7 +290,7 @@ static int wake_one(FileOp *op, PyObject *callback, PyObject *context, bool dire
             PyErr_SetRaisedException(raised);
         }
     } else {
-        PyObject *args[] = {fc->loop, callback, (PyObject *)op, context};
+        PyObject *args[] = {fc->loop, callback, told, context};
         done = PyObject_VectorcallMethod(fc->state->str_call_soon, args, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET,
                                          fc->state->context_kwname);
     }
