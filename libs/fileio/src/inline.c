@@ -12,7 +12,7 @@
 
 /* Misses in a row that are not yet a habit, and those at which the tries are rarest. */
 #define MISSES_FREE 3u
-#define MISSES_MAX (MISSES_FREE + 4u)
+#define MISSES_MAX (MISSES_FREE + 6u)
 
 /* Counted, not measured: a clock per answer would cost a tenth of it. */
 static void spend(struct tdl_fio *f, uint64_t calls, uint64_t bytes)
@@ -35,14 +35,14 @@ static bool may_be_direct(struct tdl_fio *f, const struct tdl_fop *op, uint64_t 
 }
 
 /* A miss costs its call and begins the read of one page alone, which the kernel would do better for the whole batch. So after
- * some misses in a row only one read in 2, 4, 8 and at last 16 is tried. */
+ * some misses in a row reads are left untried that would cost ever more if they hit, at last as much as a turn may. */
 static void count_miss(struct tdl_fio *f)
 {
     f->stats.missed++;
     f->hot = false;
     if (f->misses < MISSES_MAX)
         f->misses = (uint8_t)(f->misses + 1u);
-    f->untried = (uint8_t)(f->misses > MISSES_FREE ? (1u << (f->misses - MISSES_FREE)) - 1u : 0u);
+    f->untried_ns = f->misses > MISSES_FREE ? f->options.step_ns >> (MISSES_MAX - f->misses) : 0;
 }
 
 static void count_hit(struct tdl_fio *f)
@@ -57,8 +57,9 @@ static int try_read(struct tdl_fio *f, struct tdl_fop *op)
     uint64_t length = op->length;
     if (length == 0 || length > INLINE_BYTES_MAX || op->offset > INT64_MAX || may_be_direct(f, op, length))
         return 0;
-    if (f->untried > 0) {
-        f->untried--;
+    if (f->untried_ns > 0) {
+        uint32_t cost = tdl__hit_ns(1, length);
+        f->untried_ns = cost < f->untried_ns ? f->untried_ns - cost : 0;
         return 0;
     }
     if (tdl__fio_provide(f, op) != 0)

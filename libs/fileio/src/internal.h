@@ -12,7 +12,7 @@
 #define TDL__CHUNK_MAX 0x7ffff000u
 
 /* Operations that an adaptive context collects before it flushes by itself. */
-#define TDL__BATCH 32u
+#define TDL__BATCH 16u
 
 /* Values of tdl_fop.routed. */
 enum tdl__route {

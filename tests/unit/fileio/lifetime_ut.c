@@ -453,6 +453,32 @@ START_TEST(hits_are_answered_until_the_turn_is_spent)
 }
 END_TEST
 
+/* How many of `count` reads that miss were tried, a turn for each. */
+static unsigned misses_tried(unsigned count, size_t length)
+{
+    struct tdl_fio f;
+    static unsigned char in[1 << 18];
+    ck_assert_int_eq(tdl_fio_open(&f, NULL), 0);
+    for (unsigned i = 0; i < count; i++) {
+        struct tdl_fop op;
+        tdl_fop_read(&op, 1000000, in, length, 1);
+        tdl_fio_step(&f);
+        ck_assert_int_eq(tdl_fio_try(&f, &op), 0);
+    }
+    unsigned tried = (unsigned)f.stats.missed;
+    close_empty(&f);
+    return tried;
+}
+
+START_TEST(reads_that_keep_missing_are_tried_as_rarely_as_their_hits_are_cheap)
+{
+    unsigned small = misses_tried(7200, 4096), large = misses_tried(7200, 1 << 18);
+    ck_assert_uint_ge(small, 100);
+    ck_assert_uint_le(small, 150);
+    ck_assert_uint_ge(large, 7200 / 4);
+}
+END_TEST
+
 static unsigned inline_hits(struct tdl_fio *f, int fd)
 {
     unsigned char in[4096];
@@ -649,6 +675,7 @@ int main(void)
     tcase_add_loop_test(t, small_chunks_add_up, 0, 4);
     tcase_add_loop_test(t, more_than_two_gibibytes_move_in_one_operation, 0, 2);
     tcase_add_test(t, hits_are_answered_until_the_turn_is_spent);
+    tcase_add_test(t, reads_that_keep_missing_are_tried_as_rarely_as_their_hits_are_cheap);
     tcase_add_test(t, those_who_go_on_in_one_turn_share_its_hits);
     tcase_add_loop_test(t, a_buffer_is_made_when_it_is_about_to_be_filled, 0, 4);
     tcase_add_loop_test(t, closing_ends_a_direct_read_that_was_refused, 0, 4);
