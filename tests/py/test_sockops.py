@@ -129,6 +129,49 @@ async def test_wrong_descriptors_answer_as_asyncio(t):
     b.close()
 
 
+class Numbered:
+    def __init__(self, number):
+        self.number = number
+
+    def fileno(self):
+        return self.number
+
+
+@twin
+async def test_numbers_out_of_range_and_of_other_types_answer_as_asyncio(t):
+    r, w = os.pipe()
+    for value in (2**31 - 1, 2**31, 2**40, 2**100, -2**31, -2**40, -2**100):
+        for fd in (value, Numbered(value), Numbered(str(value))):
+            for call in (t.loop.add_reader, t.loop.add_writer):
+                t.call(call, fd, t.log)
+            for call in (t.loop.remove_reader, t.loop.remove_writer):
+                t.call(call, fd)
+    for fd in (Numbered("x"), Numbered(None), Numbered([])):
+        t.call(t.loop.add_reader, fd, t.log)
+        t.call(t.loop.remove_reader, fd)
+    for fd in (Numbered(str(r)), Numbered(float(r) + 0.5)):
+        t.call(t.loop.add_reader, fd, t.log)
+        t.call(t.loop.remove_reader, fd)
+    for port in (-1, 65536, 2**31, 2**100):
+        try:
+            await t.loop.create_connection(asyncio.Protocol, "127.0.0.1", port)
+        except Exception as exc:
+            t.log(exc)
+    os.close(r)
+    os.close(w)
+
+
+@twin
+async def test_nothing_is_received_at_once(t):
+    a, b = pair()
+    t.log(await t.loop.sock_recv(a, 0))
+    t.log(await t.loop.sock_recv_into(a, bytearray()))
+    b.send(b"x")
+    t.log(await t.loop.sock_recv(a, 0), await t.loop.sock_recv_into(a, bytearray()), await t.loop.sock_recv(a, 5))
+    a.close()
+    b.close()
+
+
 @twin
 async def test_a_regular_file_cannot_be_watched(t):
     fd = os.open(__file__, os.O_RDONLY)

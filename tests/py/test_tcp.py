@@ -468,6 +468,23 @@ async def test_what_get_buffer_closed_is_read_once_more(t):
 
 
 @twin
+async def test_a_factory_that_makes_no_protocol_hears_of_no_loss(t):
+    class LosesOnly:
+        def connection_lost(self, exc):
+            t.log("must not run")
+
+    for made in (None, 5, LosesOnly()):
+        ours, peer = socket.socketpair()
+        listener = socket.create_server(("127.0.0.1", 0))
+        await t.acall(t.loop.create_connection(lambda: made, sock=ours))
+        await t.acall(t.loop.create_connection(lambda: made, *listener.getsockname()))
+        await t.acall(t.loop.create_datagram_endpoint(lambda: made, local_addr=("127.0.0.1", 0)))
+        await t.turns(3)
+        for sock in (ours, peer, listener):
+            sock.close()
+
+
+@twin
 async def test_connection_made_that_raises_is_reported(t):
     class Bad(asyncio.Protocol):
         def connection_made(self, transport):

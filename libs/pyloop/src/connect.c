@@ -90,14 +90,16 @@ PyObject *tdl__sockwait_try_connect(TdlSockWait *s)
 PyObject *tdl__loop_connect_numeric(PyObject *self, PyObject *args)
 {
     const char *host;
-    int port;
+    PyObject *number;
+    int overflow;
     struct sockaddr_in6 in6 = {.sin6_family = AF_INET6};
     struct sockaddr_in *in = (struct sockaddr_in *)(void *)&in6;
-    if (!PyArg_ParseTuple(args, "si", &host, &port) || tdl__check_closed(TDL_LOOP(self)) < 0) {
+    if (!PyArg_ParseTuple(args, "sO!", &host, &PyLong_Type, &number) || tdl__check_closed(TDL_LOOP(self)) < 0) {
         return NULL;
     }
+    long port = PyLong_AsLongAndOverflow(number, &overflow);
     bool v6 = inet_pton(AF_INET6, host, &in6.sin6_addr) == 1;
-    if (port < 0 || port > UINT16_MAX || (!v6 && inet_pton(AF_INET, host, &in->sin_addr) != 1)) {
+    if (overflow != 0 || port < 0 || port > UINT16_MAX || (!v6 && inet_pton(AF_INET, host, &in->sin_addr) != 1)) {
         Py_RETURN_NONE;
     }
     in6.sin6_family = v6 ? AF_INET6 : AF_INET;

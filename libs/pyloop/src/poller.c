@@ -501,40 +501,39 @@ int tdl__poller_traverse(TdlLoop *loop, visitproc visit, void *arg)
     return 0;
 }
 
-/* The number that an object gives, open or not, and 0; or -1 and a ValueError for an object that gives none. */
-static int number_of(PyObject *fileobj, long *fd)
+/* The number that an object gives, open or not, as a new int; or NULL and a ValueError for an object that gives none. */
+static PyObject *number_of(PyObject *fileobj)
 {
-    PyObject *number =
-        PyLong_Check(fileobj) ? Py_NewRef(fileobj) : PyObject_CallMethod(fileobj, "fileno", NULL);
-    if (number == NULL || !PyLong_Check(number)) {
-        if (number == NULL && !PyErr_ExceptionMatches(PyExc_AttributeError) &&
-            !PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError)) {
-            return -1;
-        }
+    if (PyLong_Check(fileobj)) {
+        return Py_NewRef(fileobj);
+    }
+    PyObject *given = PyObject_CallMethod(fileobj, "fileno", NULL);
+    PyObject *number = given != NULL ? PyNumber_Long(given) : NULL;
+    Py_XDECREF(given);
+    if (number == NULL &&
+        (PyErr_ExceptionMatches(PyExc_AttributeError) || PyErr_ExceptionMatches(PyExc_TypeError) ||
+         PyErr_ExceptionMatches(PyExc_ValueError))) {
         PyErr_Clear();
-        Py_XDECREF(number);
         PyErr_Format(PyExc_ValueError, "Invalid file object: %R", fileobj);
-        return -1;
     }
-    *fd = PyLong_AsLong(number);
-    Py_DECREF(number);
-    if (*fd == -1 && PyErr_Occurred()) {
-        PyErr_Clear();
-    }
-    return 0;
+    return number;
 }
 
 int tdl__fd_of(PyObject *fileobj)
 {
-    long fd = -1;
-    if (number_of(fileobj, &fd) < 0) {
+    PyObject *number = number_of(fileobj);
+    if (number == NULL) {
         return -1;
     }
-    if (fd < 0 || fd > INT32_MAX) {
-        PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %ld", fd);
-        return -1;
+    int overflow;
+    long fd = PyLong_AsLongAndOverflow(number, &overflow);
+    if (overflow < 0 || (overflow == 0 && fd < 0)) {
+        PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %S", number);
+    } else if (overflow > 0 || fd > INT_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "Python int too large to convert to C int");
     }
-    return (int)fd;
+    Py_DECREF(number);
+    return PyErr_Occurred() ? -1 : (int)fd;
 }
 
 /* Where a socket object keeps its number, if it is the one given: whoever remembers the number looks there before it
@@ -652,7 +651,11 @@ static PyObject *unwatch(TdlLoop *loop, PyObject *fileobj, int event)
     }
     int fd = registered_fd(loop, fileobj);
     if (fd < 0) {
-        return NULL;
+        if (!PyErr_ExceptionMatches(PyExc_OverflowError)) {
+            return NULL;
+        }
+        PyErr_Clear(); /* nobody registered it */
+        Py_RETURN_FALSE;
     }
     struct tdl_watch *w = tdl__watch_get(loop, fd);
     if (w == NULL) {
@@ -706,14 +709,17 @@ static PyObject *used_by_transport(PyObject *fileobj, PyObject *transport)
 static PyObject *loop_ensure_fd_no_transport(PyObject *self, PyObject *fileobj)
 {
     TdlLoop *loop = TDL_LOOP(self);
-    long number = -1;
-    if (number_of(fileobj, &number) < 0) {
+    PyObject *number = number_of(fileobj);
+    if (number == NULL) {
         return NULL;
     }
-    if (number < 0 || number > INT32_MAX) {
+    int overflow;
+    long given = PyLong_AsLongAndOverflow(number, &overflow);
+    Py_DECREF(number);
+    if (overflow != 0 || given < 0 || given > INT_MAX) {
         Py_RETURN_NONE; /* the registration's error to tell, and none for what is closed while it is registered */
     }
-    int fd = (int)number;
+    int fd = (int)given;
     const struct tdl_watch *w = tdl__watch_get(loop, fd);
     PyObject *transport = w != NULL ? Py_XNewRef(w->transport) : NULL;
     if (transport == NULL && loop->transports != NULL && PyObject_Size(loop->transports) > 0) {

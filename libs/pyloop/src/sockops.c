@@ -16,6 +16,9 @@ static int number(const TdlSockWait *s)
 static PyObject *try_recv(TdlSockWait *s)
 {
     TdlLoop *loop = s->loop;
+    if (s->size == 0) { /* which Python's socket does not ask the kernel for either */
+        return PyBytes_FromStringAndSize(NULL, 0);
+    }
     char *shared = s->size <= TDL_READ_BUFFER_SIZE ? tdl__read_buffer(loop) : NULL;
     PyObject *data = shared != NULL ? NULL : PyBytes_FromStringAndSize(NULL, s->size);
     if (shared == NULL && data == NULL) {
@@ -40,7 +43,10 @@ static PyObject *try_recv(TdlSockWait *s)
 
 static PyObject *try_recv_into(TdlSockWait *s)
 {
-    ssize_t n;
+    ssize_t n = 0;
+    if (s->view.len == 0) {
+        return PyLong_FromSsize_t(n);
+    }
     do {
         n = recv(number(s), s->view.buf, (size_t)s->view.len, MSG_DONTWAIT);
     } while (n < 0 && errno == EINTR);

@@ -114,6 +114,7 @@ int tdl__stream_start(TdlStream *t, PyObject *waiter)
     int code = made != NULL ? tdl__call_soon(loop, made, (PyObject *)t, t->context) : -1;
     Py_XDECREF(made);
     if (code < 0) {
+        Py_CLEAR(t->protocol); /* who is not told of a connection is not told of its loss */
         return -1;
     }
     Py_INCREF(t); /* the queue's reference */
