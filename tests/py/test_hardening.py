@@ -338,6 +338,9 @@ def test_a_failing_write_on_a_closed_loop_raises(loop):
     with pytest.raises(RuntimeError, match="Event loop is closed"):
         for _ in range(3):
             transport.write(b"x")
+    with pytest.warns(ResourceWarning, match="unclosed transport"):
+        del transport
+        gc.collect()
     assert a.fileno() == -1
 
 

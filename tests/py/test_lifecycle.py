@@ -1,6 +1,7 @@
 """Loops from birth to close, and wrong use, which must be answered with asyncio's types and texts."""
 import asyncio
 import gc
+import socket
 import threading
 import time
 import warnings
@@ -22,8 +23,6 @@ def test_a_new_loop_is_open_and_idle(t):
 
 @twin
 def test_a_closed_loop_refuses_as_asyncio(t):
-    import socket
-
     async def coro():
         pass
 
@@ -557,3 +556,43 @@ def test_set_debug_and_slow_callback_duration_are_there(t):
         t.log(t.loop.get_debug())
     t.loop.slow_callback_duration = 0.5
     t.log(t.loop.slow_callback_duration)
+
+
+CALLS = {
+    "write": lambda t: t.write(b"x"), "much": lambda t: t.write(bytes(900_000)), "size": lambda t: t.get_write_buffer_size(),
+    "close": lambda t: t.close(), "abort": lambda t: t.abort(), "is_closing": lambda t: t.is_closing(),
+    "pause": lambda t: t.pause_reading(), "resume": lambda t: t.resume_reading(), "repr": lambda t: "closing" in repr(t),
+}
+
+
+@twin(modes=("plain",))
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_calls_on_the_transports_of_a_closed_loop(t, kind, first):
+    for second in CALLS:
+        loop = t.new_loop()
+        ours, peer = socket.socketpair(type=socket.SOCK_DGRAM if kind == "datagram" else socket.SOCK_STREAM)
+        if kind == "datagram":
+            transport, _ = loop.run_until_complete(loop.create_datagram_endpoint(asyncio.DatagramProtocol, sock=ours))
+            calls = dict(CALLS, write=lambda t: t.sendto(b"x"), much=lambda t: t.sendto(b"xx"))
+        else:
+            transport, _ = loop.run_until_complete(loop.create_connection(asyncio.Protocol, sock=ours))
+            calls = CALLS
+        if kind == "full":
+            transport.write(bytes(900_000))
+        loop.close()
+        for name in (first, second, "is_closing"):
+            t.log(name)
+            t.call(calls[name], transport)
+        peer.close()
+        del transport
+        gc.collect()
+
+
+@pytest.fixture(params=["stream", "full", "datagram"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(params=CALLS)
+def first(request):
+    return request.param

@@ -104,16 +104,14 @@ void tdl__stream_lost_run(struct tdl_item *item)
     Py_DECREF(t);
 }
 
+/* On a closed loop nobody will run it: who closes is told so, once, and the end of the object closes the descriptor. */
 static void queue_lost(TdlStream *t, PyObject *exc)
 {
-    if (t->loop->closed) { /* nobody will run it; a write that fails tells so, as asyncio's does */
-        t->state = TDL_STREAM_CLOSED;
-        tdl__stream_shut(t);
-        (void)tdl__check_closed(t->loop);
-        return;
-    }
     t->state = TDL_STREAM_LOST;
     t->dropped_writes++;
+    if (tdl__check_closed(t->loop) < 0) {
+        return;
+    }
     Py_XSETREF(t->lost_exc, exc != NULL && exc != Py_None ? Py_NewRef(exc) : NULL);
     Py_INCREF(t); /* the queue's reference */
     tdl_sched_push(&t->loop->sched, &t->lost_item);
@@ -169,41 +167,27 @@ void tdl__stream_fatal(TdlStream *t, const char *message)
     Py_DECREF(exc);
 }
 
-static int check_open_loop(TdlStream *t)
+static PyObject *none_or_error(void)
 {
-    return t->state < TDL_STREAM_LOST ? tdl__check_closed(t->loop) : 0;
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *stream_close(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    TdlStream *t = TDL_STREAM(self);
-    if (t->state == TDL_STREAM_OPEN) {
-        if (check_open_loop(t) < 0) {
-            return NULL;
-        }
-        tdl__stream_close(t);
-    }
-    Py_RETURN_NONE;
+    tdl__stream_close(TDL_STREAM(self));
+    return none_or_error();
 }
 
 static PyObject *stream_abort(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    TdlStream *t = TDL_STREAM(self);
-    if (check_open_loop(t) < 0) {
-        return NULL;
-    }
-    tdl__stream_force_close(t, NULL);
-    Py_RETURN_NONE;
+    tdl__stream_force_close(TDL_STREAM(self), NULL);
+    return none_or_error();
 }
 
 static PyObject *stream_force_close(PyObject *self, PyObject *exc)
 {
-    TdlStream *t = TDL_STREAM(self);
-    if (check_open_loop(t) < 0) {
-        return NULL;
-    }
-    tdl__stream_force_close(t, exc);
-    Py_RETURN_NONE;
+    tdl__stream_force_close(TDL_STREAM(self), exc);
+    return none_or_error();
 }
 
 static PyObject *stream_is_closing(PyObject *self, PyObject *Py_UNUSED(ignored))

@@ -421,7 +421,8 @@ static int write_view(TdlStream *t, PyObject *data, const Py_buffer *view)
         return write_held(t, data, view);
     }
     size_t sent = 0;
-    if (t->queue_len == 0) {
+    bool waits = t->queue_len > 0;
+    if (!waits) {
         ssize_t n = send_now(t, view->buf, (size_t)view->len);
         if (n == view->len) {
             return 0;
@@ -436,7 +437,17 @@ static int write_view(TdlStream *t, PyObject *data, const Py_buffer *view)
         }
         sent = n > 0 ? (size_t)n : 0;
     }
-    return keep(t, data, view, sent) == 0 ? wait_rest(t) : -1;
+    if (!waits && t->watch == NULL) {
+        return want_writable(t); /* nobody will send the rest */
+    }
+    if (keep(t, data, view, sent) < 0) {
+        return -1;
+    }
+    if (!waits) {
+        return wait_rest(t);
+    }
+    tdl__stream_maybe_pause(t);
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 static PyObject *stream_write(PyObject *self, PyObject *data)

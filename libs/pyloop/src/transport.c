@@ -268,6 +268,9 @@ static PyObject *stream_resume_reading(PyObject *self, PyObject *Py_UNUSED(ignor
         t->read_eof = false; /* who reads on is told of the end again */
         t->started = true;
         tdl__stream_update_reading(t);
+        if (tdl__check_closed(t->loop) < 0) {
+            return NULL;
+        }
         if (t->loop->debug) {
             return PyObject_CallMethod(t->loop->state->support, "_transport_debug", "sO",
                                        "%r resumes reading", self);

@@ -41,6 +41,9 @@ static PyObject *udp_resume_reading(PyObject *self, PyObject *Py_UNUSED(ignored)
         t->paused = false;
         t->started = true;
         tdl__udp_update_reading(t);
+        if (tdl__check_closed(t->loop) < 0) {
+            return NULL;
+        }
         if (t->loop->debug) {
             return PyObject_CallMethod(t->loop->state->support, "_transport_debug", "sO",
                                        "%r resumes reading", self);

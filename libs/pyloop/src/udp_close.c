@@ -76,10 +76,14 @@ void tdl__udp_lost_run(struct tdl_item *item)
     Py_DECREF(t);
 }
 
+/* On a closed loop nobody will run it: who closes is told so, once, and the end of the object closes the descriptor. */
 static void queue_lost(TdlUdp *t, PyObject *exc)
 {
     t->state = TDL_UDP_LOST;
     t->conn_lost++;
+    if (tdl__check_closed(t->loop) < 0) {
+        return;
+    }
     Py_XSETREF(t->lost_exc, exc != NULL && exc != Py_None ? Py_NewRef(exc) : NULL);
     Py_INCREF(t); /* the queue's reference */
     tdl_sched_push(&t->loop->sched, &t->lost_item);
@@ -114,37 +118,29 @@ void tdl__udp_fatal(TdlUdp *t, const char *message)
     Py_DECREF(exc);
 }
 
-static int check_open_loop(TdlUdp *t)
+static PyObject *none_or_error(void)
 {
-    return t->state < TDL_UDP_LOST ? tdl__check_closed(t->loop) : 0;
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *udp_close(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlUdp *t = TDL_UDP(self);
-    if (t->state != TDL_UDP_OPEN) {
-        Py_RETURN_NONE;
+    if (t->state == TDL_UDP_OPEN) {
+        t->state = TDL_UDP_CLOSING;
+        tdl__udp_update_reading(t);
+        if (t->queue_len == 0) {
+            (void)tdl__watch_unset(t->watch, UV_WRITABLE);
+            queue_lost(t, NULL);
+        }
     }
-    if (check_open_loop(t) < 0) {
-        return NULL;
-    }
-    t->state = TDL_UDP_CLOSING;
-    tdl__udp_update_reading(t);
-    if (t->queue_len == 0) {
-        (void)tdl__watch_unset(t->watch, UV_WRITABLE);
-        queue_lost(t, NULL);
-    }
-    Py_RETURN_NONE;
+    return none_or_error();
 }
 
 static PyObject *udp_force_close(PyObject *self, PyObject *exc)
 {
-    TdlUdp *t = TDL_UDP(self);
-    if (check_open_loop(t) < 0) {
-        return NULL;
-    }
-    tdl__udp_force_close(t, exc);
-    Py_RETURN_NONE;
+    tdl__udp_force_close(TDL_UDP(self), exc);
+    return none_or_error();
 }
 
 static PyObject *udp_abort(PyObject *self, PyObject *Py_UNUSED(ignored))
