@@ -265,12 +265,13 @@ def test_a_cancelled_open_leaves_no_descriptor(tmp_path):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-@pytest.mark.parametrize("engine", ["linux_uring", "linux_aio"])
-def test_closing_with_a_thousand_in_flight_leaves_nobody_waiting(run, engine, data):
+@pytest.mark.parametrize("limit", [128, 1000])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_closing_with_a_thousand_in_flight_leaves_nobody_waiting(run, engine, limit, data):
     fd, _ = data
 
     async def main():
-        files = make(engine, max_requests=128, inline=False)
+        files = make(engine, max_requests=limit, inline=False)
         tasks = [asyncio.create_task(files.read(fd, 4096, i * 1000)) for i in range(1000)]
         await asyncio.sleep(0)
         files.close()

@@ -227,6 +227,43 @@ START_TEST(a_chain_is_canceled_where_it_waits)
 }
 END_TEST
 
+/* A byte that is written afterwards would be taken by any read that the kernel or a worker still held. */
+START_TEST(closing_with_a_thousand_in_flight_takes_every_buffer_back)
+{
+    enum { OPS = 1000 };
+    struct tdl_fio f;
+    struct variant v = {engines[_i % 3], TDL_FIO_DEFERRED, OPS, _i == 3};
+    if (!open_engine(&f, v))
+        return;
+    static struct tdl_fop ops[OPS];
+    static char in[OPS];
+    struct tdl_queue out;
+    tdl_queue_init(&out);
+    int ends[2];
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    memset(in, 0, sizeof in);
+    for (unsigned i = 0; i < OPS; i++) {
+        tdl_fop_read(&ops[i], ends[0], &in[i], 1, TDL_FOP_POSITION);
+        ck_assert_int_eq(tdl_fio_stage(&f, &ops[i]), 0);
+    }
+    ck_assert_int_eq(tdl_fio_flush(&f), OPS);
+    ck_assert_uint_eq(f.inflight_count, OPS);
+    ck_assert_int_eq(tdl_fio_close(&f, &out), 0);
+    unsigned back = 0;
+    for (struct tdl_link *link; (link = tdl_queue_pop(&out)) != NULL; back++)
+        ck_assert_int_eq(tdl_fop_of(link)->result, -ECANCELED);
+    ck_assert_uint_eq(back, OPS);
+    char written[OPS], read_back[OPS];
+    memset(written, 'w', sizeof written);
+    ck_assert_int_eq((int)write(ends[1], written, OPS), OPS);
+    ck_assert_int_eq((int)read(ends[0], read_back, OPS), OPS);
+    for (unsigned i = 0; i < OPS; i++)
+        ck_assert_int_eq(in[i], 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+END_TEST
+
 /* The limit's stress: a polling thread publishes its head late, so a ring sized too tightly reports itself full. */
 START_TEST(a_polling_thread_never_meets_a_full_queue)
 {
@@ -667,6 +704,7 @@ int main(void)
     tcase_add_loop_test(t, closing_does_not_wait_for_a_pipe, 0, 3);
     tcase_add_loop_test(t, closing_does_not_wait_for_a_full_pipe, 0, 3);
     tcase_add_loop_test(t, closing_does_not_wait_for_a_fifo, 0, 3);
+    tcase_add_loop_test(t, closing_with_a_thousand_in_flight_takes_every_buffer_back, 0, 4);
     tcase_add_loop_test(t, a_polling_thread_never_meets_a_full_queue, 0, 3);
     tcase_add_test(t, a_polling_thread_may_be_kept_for_busy_owners);
     tcase_add_loop_test(t, a_chain_is_canceled_where_it_waits, 0, 2);
