@@ -227,6 +227,49 @@ def test_failures_are_those_of_io(tmp_path):
     asyncio.run(main())
 
 
+#: Every step is one that does not wait for another program.
+READS = [("read", 5), ("readline",), ("tell",), ("seek", 0), ("read", 3), ("seek", 2), ("seek", -1), ("seek", 0, 2), ("read",)]
+WRITES = [("write", b"x"), ("flush",), ("truncate", 0), ("truncate", -1)]
+# Before 3.13 io says of a device that has no position that the read-ahead is in front of it.
+ENDLESS = [("read", 5), *([("tell",), ("seek", 3)] if BOTH else []), ("read", 3)]
+SPECIAL = [
+    ("fifo", "wb", [*WRITES, ("tell",), ("seek", 0)]), ("fifo", "ab", WRITES),
+    ("fifo", "r+b", []), ("fifo", "r+", []), ("fifo", "a+b", []),
+    ("/proc/version", "rb", READS + WRITES), ("/proc/version", "r+b", []), ("/proc/version", "wb", []),
+    ("/proc/self", "rb", []), ("/proc/self/nothing", "rb", []),
+    ("/dev/null", "rb", READS + WRITES), ("/dev/null", "r+b", WRITES + READS), ("/dev/zero", "rb", ENDLESS),
+    ("/dev/full", "wb", WRITES), ("/dev/full", "rb", [("read", 5), ("write", b"x")]),
+    ("locked", "rb", READS + WRITES), ("locked", "wb", []), ("locked", "ab", []), ("unreadable", "rb", []),
+]
+
+
+@pytest.mark.parametrize("buffering", [-1, 0])
+@pytest.mark.parametrize("name, mode, steps", SPECIAL)
+def test_special_files_do_what_io_does(tmp_path, name, mode, steps, buffering):
+    (tmp_path / "locked").write_bytes(b"one\ntwo\n")
+    (tmp_path / "locked").chmod(0o444)
+    (tmp_path / "unreadable").write_bytes(b"x")
+    (tmp_path / "unreadable").chmod(0)
+    os.mkfifo(tmp_path / "fifo")
+    reader = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    path = os.path.join(tmp_path, name)
+
+    def reference():
+        with io.open(path, mode, buffering=buffering) as file:
+            return [outcome(lambda: getattr(file, step)(*args)) for step, *args in steps]
+
+    async def subject():
+        async with fileio.open(path, mode, buffering=buffering) as file:
+            return [await outcome_of(getattr(file, step)(*args)) for step, *args in steps]
+
+    if buffering == 0 and "b" not in mode:
+        pytest.skip("text is always buffered")
+    try:
+        assert asyncio.run(outcome_of(subject())) == outcome(reference)
+    finally:
+        os.close(reader)
+
+
 def test_a_full_disk_says_so_and_a_closed_file_too():
     async def main():
         file = await fileio.open("/dev/full", "wb")

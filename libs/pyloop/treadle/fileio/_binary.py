@@ -34,12 +34,16 @@ class BinaryFile:
         self._appending = appending
         self._size = buffer_size
         self._closefd = closefd
-        self._seekable = _can_seek(fd, info)
+        self._closed = False
+        # Of a device only the kernel knows what its position means; its reads and writes are not given one.
+        self._seekable = stat.S_ISREG(info.st_mode) or stat.S_ISBLK(info.st_mode)
+        self._device = stat.S_ISCHR(info.st_mode) and _has_position(fd)
+        if readable and writable and buffer_size > 1 and not self.seekable():
+            raise io.UnsupportedOperation("File or stream is not seekable.")
         self._position = 0
         self._ahead = b""
         self._ahead_start = 0
         self._behind = bytearray()
-        self._closed = False
         if self._seekable:
             self._position = os.lseek(fd, 0, os.SEEK_END if appending else os.SEEK_CUR)
 
@@ -68,7 +72,7 @@ class BinaryFile:
     def seekable(self) -> bool:
         """Tell whether it has a position that can be set."""
         self._check_open()
-        return self._seekable
+        return self._seekable or self._device
 
     def isatty(self) -> bool:
         """Tell whether it is a terminal."""
@@ -90,8 +94,7 @@ class BinaryFile:
             raise io.UnsupportedOperation("not writable")
 
     def _check_seekable(self) -> None:
-        self._check_open()
-        if not self._seekable:
+        if not self.seekable():
             raise io.UnsupportedOperation("File or stream is not seekable.")
 
     # reading
@@ -295,19 +298,25 @@ class BinaryFile:
 
     async def tell(self) -> int:
         """Return the position."""
-        self._check_seekable()
+        self._check_open()
+        if not self._seekable:
+            return max(0, os.lseek(self._fd, 0, os.SEEK_CUR) - len(self._buffered())) + len(self._behind)
         return self._position + len(self._behind)
 
     async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         """Set the position, from the start, the position or the end; return it."""
-        self._check_seekable()
+        self._check_open()
+        if not self._seekable:
+            return await self._seek_device(offset, whence)
         await self.flush()
         if whence == os.SEEK_SET:
             target = offset
         elif whence == os.SEEK_CUR:
             target = self._position + offset
         elif whence == os.SEEK_END:
-            target = (await self._files.stat(self._fd)).st_size + offset
+            size = (await self._files.stat(self._fd)).st_size
+            # Files of /proc have no size, and many no end.
+            target = size + offset if size > 0 else os.lseek(self._fd, offset, whence)
         else:
             # SEEK_DATA and SEEK_HOLE are the kernel's to answer.
             target = os.lseek(self._fd, offset, whence)
@@ -315,6 +324,15 @@ class BinaryFile:
             raise OSError(22, os.strerror(22))
         self._position = target
         return target
+
+    async def _seek_device(self, offset: int, whence: int) -> int:
+        if self._size > 1:
+            self._check_seekable()
+        await self.flush()
+        if whence == os.SEEK_CUR:
+            offset -= len(self._buffered())
+        self._forget_ahead()
+        return os.lseek(self._fd, offset, whence)
 
     async def truncate(self, size: int | None = None, /) -> int:
         """Set the size of the file, to the position if none is given; return it."""
@@ -356,11 +374,9 @@ class BinaryFile:
         return f"<{type(self).__module__}.{type(self).__name__} name={self.name!r} mode={self.mode!r}>"
 
 
-def _can_seek(fd: int, info: os.stat_result) -> bool:
-    if stat.S_ISREG(info.st_mode) or stat.S_ISBLK(info.st_mode):
-        return True
+def _has_position(fd: int) -> bool:
     try:
         os.lseek(fd, 0, os.SEEK_CUR)
     except OSError:
         return False
-    return not stat.S_ISCHR(info.st_mode)
+    return True
