@@ -5,19 +5,17 @@ from __future__ import annotations
 import io
 import os
 import stat
-from collections.abc import Iterable
-from types import TracebackType
-from typing import TypeVar
 
 from treadle._treadle import FileContext, FileOp
 
-_Self = TypeVar("_Self", bound="BinaryFile")
+from ._lines import LineFile
+
 _Buffer = bytes | bytearray | memoryview
 
 _WHOLE_CHUNK = 1 << 18
 
 
-class BinaryFile:
+class BinaryFile(LineFile[bytes, _Buffer]):
     """A binary file; each method that touches the file is awaited. Use open() to get one.
 
     One task at a time uses the position; pread() and pwrite() have none and run in parallel.
@@ -214,27 +212,6 @@ class BinaryFile:
                 break
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    async def readlines(self, hint: int | None = -1, /) -> list[bytes]:
-        """Read lines until the end, or until hint bytes were read."""
-        lines: list[bytes] = []
-        total = 0
-        while line := await self.readline():
-            lines.append(line)
-            total += len(line)
-            if hint is not None and 0 < hint <= total:
-                break
-        return lines
-
-    def __aiter__(self: _Self) -> _Self:
-        self._check_readable()
-        return self
-
-    async def __anext__(self) -> bytes:
-        line = await self.readline()
-        if not line:
-            raise StopAsyncIteration
-        return line
-
     def pread(self, size: int, offset: int, /) -> FileOp[bytes]:
         """Read at an offset, beside everything else; what was written and not flushed is not seen."""
         self._check_readable()
@@ -269,11 +246,6 @@ class BinaryFile:
         else:
             self._position += count
         return count
-
-    async def writelines(self, lines: Iterable[_Buffer], /) -> None:
-        """Write each of the lines."""
-        for line in lines:
-            await self.write(line)
 
     def pwrite(self, data: _Buffer, offset: int, /) -> FileOp[int]:
         """Write at an offset, beside everything else."""
@@ -361,14 +333,6 @@ class BinaryFile:
                     await self._files.close_fd(self._fd)
                 else:
                     os.close(self._fd)
-
-    async def __aenter__(self: _Self) -> _Self:
-        self._check_open()
-        return self
-
-    async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None,
-                        traceback: TracebackType | None) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} name={self.name!r} mode={self.mode!r}>"

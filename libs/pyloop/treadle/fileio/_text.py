@@ -6,13 +6,9 @@ import codecs
 import io
 import locale
 import os
-from collections.abc import Iterable
-from types import TracebackType
-from typing import TypeVar
 
 from ._binary import BinaryFile
-
-_Self = TypeVar("_Self", bound="TextFile")
+from ._lines import LineFile
 
 _CHUNK = 8192
 # A position between two characters is one number: byte offset, decoder flags, and characters behind the offset.
@@ -21,7 +17,7 @@ _SKIP_SHIFT = 128
 _MASK = (1 << 64) - 1
 
 
-class TextFile:
+class TextFile(LineFile[str, str]):
     """A text file; each method that touches the file is awaited. Use open() to get one."""
 
     def __init__(self, buffer: BinaryFile, encoding: str | None, errors: str | None, newline: str | None,
@@ -94,6 +90,9 @@ class TextFile:
     def isatty(self) -> bool:
         """Tell whether it is a terminal."""
         return self.buffer.isatty()
+
+    def _check_open(self) -> None:
+        self.buffer._check_open()
 
     def _check_readable(self) -> None:
         self.buffer._check_open()
@@ -172,27 +171,6 @@ class TextFile:
         self._used = self._used + end if carried < 0 else end - carried
         return line[:end]
 
-    async def readlines(self, hint: int | None = -1, /) -> list[str]:
-        """Read lines until the end, or until hint characters were read."""
-        lines: list[str] = []
-        total = 0
-        while line := await self.readline():
-            lines.append(line)
-            total += len(line)
-            if hint is not None and 0 < hint <= total:
-                break
-        return lines
-
-    def __aiter__(self: _Self) -> _Self:
-        self._check_readable()
-        return self
-
-    async def __anext__(self) -> str:
-        line = await self.readline()
-        if not line:
-            raise StopAsyncIteration
-        return line
-
     # writing
 
     async def write(self, text: str, /) -> int:
@@ -214,11 +192,6 @@ class TextFile:
         if self._decoder is not None:
             self._decoder.reset()
         return count
-
-    async def writelines(self, lines: Iterable[str], /) -> None:
-        """Write each of the lines."""
-        for line in lines:
-            await self.write(line)
 
     async def flush(self) -> None:
         """Bring what was written to the file."""
@@ -334,14 +307,6 @@ class TextFile:
     async def close(self) -> None:
         """Flush and close."""
         await self.buffer.close()
-
-    async def __aenter__(self: _Self) -> _Self:
-        self.buffer._check_open()
-        return self
-
-    async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None,
-                        traceback: TracebackType | None) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} name={self.name!r} mode={self.mode!r} encoding={self.encoding!r}>"
