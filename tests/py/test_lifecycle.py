@@ -1,5 +1,6 @@
 """Loops from birth to close, and wrong use, which must be answered with asyncio's types and texts."""
 import asyncio
+import concurrent.futures
 import gc
 import socket
 import threading
@@ -269,15 +270,16 @@ def test_asyncgen_hooks_are_restored(t):
     t.log(sys.get_asyncgen_hooks() == before)
 
 
+async def _called(function, *args):
+    return await function(*args)
+
+
 @twin
 def test_the_executor_shuts_down_and_then_refuses(t):
     async def main():
         t.log(await t.loop.run_in_executor(None, threading.active_count) > 1)
         await t.loop.shutdown_default_executor()
-        await t.acall(_call(t.loop.run_in_executor, None, int))
-
-    async def _call(function, *args):
-        return await function(*args)
+        await t.acall(_called(t.loop.run_in_executor, None, int))
 
     t.run(main())
     t.log([th.name for th in threading.enumerate() if th.name.startswith("asyncio_")])
@@ -285,8 +287,6 @@ def test_the_executor_shuts_down_and_then_refuses(t):
 
 @twin
 async def test_executors_return_and_raise(t):
-    import concurrent.futures
-
     def fail():
         raise KeyError("in executor")
 
@@ -295,6 +295,23 @@ async def test_executors_return_and_raise(t):
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         await t.acall(t.loop.run_in_executor(pool, str, 6))
     await t.acall(asyncio.to_thread(str, 7))
+
+
+@twin
+async def test_an_initializer_that_fails_breaks_the_jobs_of_its_executor(t):
+    def fail():
+        raise ValueError("in initializer")
+
+    with concurrent.futures.ThreadPoolExecutor(1, initializer=fail) as pool:
+        for _ in range(2):
+            await t.acall(_called(t.loop.run_in_executor, pool, str, 6))
+
+
+@pytest.mark.skipif(LOOP_MODULE == "asyncio", reason="treadle's own path")
+def test_a_pool_takes_the_loops_own_jobs_unless_it_has_an_initializer():
+    from treadle._loop import _pool_is_known
+    with concurrent.futures.ThreadPoolExecutor(1) as plain, concurrent.futures.ThreadPoolExecutor(1, initializer=int) as other:
+        assert _pool_is_known(plain) and not _pool_is_known(other)
 
 
 @twin

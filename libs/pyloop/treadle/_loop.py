@@ -33,8 +33,13 @@ def _ignore_signal(signum: int, frame: Any) -> None:
 
 
 def _pool_is_known(executor: Any) -> bool:
-    """Whether the pool's queue takes a job of ours: a plain ThreadPoolExecutor in the shape of Python 3.11 to 3.13."""
-    return getattr(executor, "_initializer", executor) is None and not executor._broken
+    """Whether the pool's queue takes a job of ours: one without an initializer, whose failure would end the jobs by their futures."""
+    make_context = getattr(executor, "_create_worker_context", None)  # what keeps the initializer from Python 3.14 on
+    if make_context is None:
+        initializer = getattr(executor, "_initializer", executor)
+    else:
+        initializer = getattr(make_context(), "initializer", executor)
+    return initializer is None and not executor._broken
 
 
 def _before_fork() -> None:
