@@ -1,5 +1,6 @@
 """Random sequences of transport calls against a peer that reads, stalls, half-closes or resets, as on asyncio."""
 import asyncio
+import contextlib
 import inspect
 import os
 import socket
@@ -109,11 +110,17 @@ async def settle():
         await asyncio.sleep(0)
 
 
+def forgotten():
+    """Around each call: after a close that had to drain first asyncio forgets that the connection is lost, and stumbles."""
+    return contextlib.suppress(AttributeError)
+
+
 def perform(transport, peer, op, log):
     kind, *args = op
     if kind == "at_once":
         for each in args[0]:
-            perform(transport, peer, each, log)
+            with forgotten():
+                perform(transport, peer, each, log)
     elif kind == "size":
         transport.get_write_buffer_size()
     elif kind == "socket":
@@ -168,9 +175,8 @@ async def drive(family, eof, sequence):
             log.append(("drained", last if not isinstance(last, int) else 0))
         else:
             try:
-                perform(transport, peer, op, log)
-            except AttributeError:
-                pass  # asyncio's, after a close that had to drain first: it forgets that the connection is lost
+                with forgotten():
+                    perform(transport, peer, op, log)
             except Exception as exc:
                 log.append((op[0], type(exc).__name__, str(exc)))
         if op[0] != "settle":
