@@ -229,8 +229,11 @@ def test_close_of_a_child_that_has_ended_leaves_its_code(loop):
     """close() looks whether there is something to kill, and thereby takes the code from whoever waits for it."""
 
     async def main():
-        transport, protocol = await loop.subprocess_exec(asyncio.SubprocessProtocol, "sh", "-c", "exit 3",
-                                                         stdin=None, stdout=None, stderr=None)
+        end, hold = os.pipe()  # the child ends behind the loop's back, and not before
+        transport, protocol = await loop.subprocess_exec(asyncio.SubprocessProtocol, "sh", "-c", "read line; exit 3",
+                                                         stdin=end, stdout=None, stderr=None)
+        os.close(end)
+        os.close(hold)
         os.waitid(os.P_PID, transport.get_pid(), os.WEXITED | os.WNOWAIT)
         transport.close()
         assert await transport._wait() == 3
