@@ -103,38 +103,14 @@ START_TEST(an_idle_thread_leaves_and_a_new_one_comes)
 }
 END_TEST
 
-START_TEST(an_idle_thread_is_used_again)
+/* Twenty jobs, each when the thread of the one before is idle again, are done by that thread. */
+static void one_thread_does_all(const struct tdl_pool_options *options)
 {
-    const uint32_t slots[] = {4};
-    struct tdl_pool_options options = {.slots = slots, .classes = 1};
     struct tdl_pool_counts counts;
     struct tdl_pool *pool;
     struct seen seen = {0};
     tdl_job_init(&seen.job, look, NULL);
-    ck_assert_int_eq(tdl_pool_open(&pool, &options), 0);
-    for (unsigned i = 0; i < 20; i++) {
-        ck_assert_int_eq(tdl_pool_submit(pool, &seen.job, 0, &box.inbox, &seen.done), 0);
-        ck_assert_ptr_eq(post_box_wait(&box), &seen.done);
-        tdl_job_received(&seen.job);
-        do {
-            tdl_pool_counts(pool, &counts);
-        } while (counts.idle != 1);
-    }
-    ck_assert_uint_eq(counts.threads_started, 1);
-    tdl_pool_close(pool);
-}
-END_TEST
-
-/* A thread that lingers gets no signal, so only its watching brings it to the jobs, and to the end of the pool. */
-START_TEST(a_lingering_thread_comes_for_the_next_job)
-{
-    const uint32_t slots[] = {4};
-    struct tdl_pool_options options = {.slots = slots, .classes = 1, .linger_ns = UINT64_C(1000000000000)};
-    struct tdl_pool_counts counts;
-    struct tdl_pool *pool;
-    struct seen seen = {0};
-    tdl_job_init(&seen.job, look, NULL);
-    ck_assert_int_eq(tdl_pool_open(&pool, &options), 0);
+    ck_assert_int_eq(tdl_pool_open(&pool, options), 0);
     for (unsigned i = 0; i < 20; i++) {
         ck_assert_int_eq(tdl_pool_submit(pool, &seen.job, 0, &box.inbox, &seen.done), 0);
         ck_assert_ptr_eq(post_box_wait(&box), &seen.done);
@@ -146,6 +122,21 @@ START_TEST(a_lingering_thread_comes_for_the_next_job)
     }
     ck_assert_uint_eq(counts.threads_started, 1);
     tdl_pool_close(pool);
+}
+
+START_TEST(an_idle_thread_is_used_again)
+{
+    const uint32_t slots[] = {4};
+    one_thread_does_all(&(struct tdl_pool_options){.slots = slots, .classes = 1});
+}
+END_TEST
+
+/* A thread that lingers gets no signal, so only its watching brings it to the jobs, and to the end of the pool. */
+START_TEST(a_lingering_thread_comes_for_the_next_job)
+{
+    const uint32_t slots[] = {4};
+    one_thread_does_all(
+        &(struct tdl_pool_options){.slots = slots, .classes = 1, .linger_ns = UINT64_C(1000000000000)});
 }
 END_TEST
 
