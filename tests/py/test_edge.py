@@ -4,10 +4,10 @@ import asyncio
 import os
 import resource
 import socket
-import struct
 
 import pytest
 
+from sockets import reset, tcp_pair
 from twin import twin
 
 
@@ -21,11 +21,8 @@ async def raw(t, protocol):
     return transport, peer
 
 
-def tcp_pair():
-    listener = socket.create_server(("127.0.0.1", 0))
-    a = socket.create_connection(listener.getsockname())
-    b, _ = listener.accept()
-    listener.close()
+def nonblocking_pair():
+    a, b = tcp_pair()
     a.setblocking(False)
     b.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return a, b
@@ -76,8 +73,7 @@ async def test_a_reset_behind_data_is_told(t, size):
     protocol = reader(t, size)
     transport, peer = await raw(t, protocol)
     peer.sendall(b"0123456789" * 10)
-    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    peer.close()
+    reset(peer)
     await protocol.done
 
 
@@ -175,7 +171,7 @@ def test_an_exit_in_get_buffer_leaves_the_data_to_the_next_run(t):
             t.log(bytes(self.buffer[:count]))
             t.loop.stop()
 
-    ours, peer = tcp_pair()
+    ours, peer = nonblocking_pair()
     transport, _ = t.run(t.loop.create_connection(Leaves, sock=ours))
     peer.send(b"data")
     t.call(t.loop.run_forever)
@@ -217,7 +213,7 @@ async def test_descriptors_in_a_unix_stream_do_not_end_the_reading(t):
 
 @twin
 async def test_sock_recv_in_small_steps_reads_to_the_end(t):
-    a, b = tcp_pair()
+    a, b = nonblocking_pair()
     waiting = t.loop.create_task(t.loop.sock_recv(a, 2))
     await t.turns(3)
     b.sendall(b"abcdefgh")
@@ -230,7 +226,7 @@ async def test_sock_recv_in_small_steps_reads_to_the_end(t):
 
 @twin
 async def test_a_reader_added_behind_sock_recv_is_called_while_data_is_there(t):
-    a, b = tcp_pair()
+    a, b = nonblocking_pair()
     waiting = t.loop.create_task(t.loop.sock_recv(a, 2))
     await t.turns(3)
     b.sendall(b"abcdefgh")
@@ -255,7 +251,7 @@ async def test_a_reader_added_behind_sock_recv_is_called_while_data_is_there(t):
 
 @twin
 async def test_a_reader_that_replaces_a_waiting_sock_recv_is_called_while_data_is_there(t):
-    a, b = tcp_pair()
+    a, b = nonblocking_pair()
     waiting = t.loop.create_task(t.loop.sock_recv(a, 2))
     await t.turns(3)
     done = t.loop.create_future()
@@ -279,7 +275,7 @@ async def test_a_reader_that_replaces_a_waiting_sock_recv_is_called_while_data_i
 
 @twin
 async def test_a_sock_recv_canceled_when_its_event_has_come_leaves_it_to_the_next(t):
-    a, b = tcp_pair()
+    a, b = nonblocking_pair()
     for _ in range(5):
         waiting = t.loop.create_task(t.loop.sock_recv(a, 4))
         await t.turns(3)

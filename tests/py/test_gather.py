@@ -11,7 +11,8 @@ import threading
 import pytest
 
 import twin
-from test_tcp import raw, reset
+from sockets import reset
+from test_tcp import raw
 from test_tls import certificate, client_context, server_context  # noqa: F401
 from twin import run_arm
 

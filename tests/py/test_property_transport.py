@@ -4,13 +4,13 @@ import contextlib
 import inspect
 import os
 import socket
-import struct
 import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import twin
+from sockets import reset, tcp_pair
 
 EXAMPLES = int(os.environ.get("TREADLE_TEST_TRANSPORT_EXAMPLES", "2500"))
 SETTLE = 5
@@ -96,13 +96,7 @@ class Peer:
 
 
 def pair(family):
-    if family == "unix":
-        return socket.socketpair()
-    listener = socket.create_server(("127.0.0.1", 0))
-    a = socket.create_connection(listener.getsockname())
-    b, _ = listener.accept()
-    listener.close()
-    return a, b
+    return socket.socketpair() if family == "unix" else tcp_pair()
 
 
 async def settle():
@@ -148,8 +142,7 @@ def perform(transport, peer, op, log):
         except OSError as exc:
             log.append(type(exc).__name__)
     elif kind == "peer_reset":
-        peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        peer.sock.close()
+        reset(peer.sock)
 
 
 async def drive(family, eof, sequence):

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from sockets import reset
 from twin import twin
 
 
@@ -324,13 +325,10 @@ async def test_start_server_of_streams_leaves_the_given_socket_open(t):
 
 @twin
 async def test_a_client_that_resets_at_once_does_not_disturb_the_server(t):
-    import struct
     server = await t.loop.create_server(lambda: t.recorder("s"), "127.0.0.1", 0)
     address = server.sockets[0].getsockname()
     for _ in range(20):
-        sock = socket.create_connection(address)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        sock.close()
+        reset(socket.create_connection(address))
     await asyncio.sleep(0.01)
     transport, protocol = await dial(t, address)
     transport.close()

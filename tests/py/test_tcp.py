@@ -4,10 +4,10 @@ import contextvars
 import gc
 import os
 import socket
-import struct
 
 import pytest
 
+from sockets import reset, tcp_pair
 from twin import LOOP_MODULE, norm, run_arm, subject_loop, twin
 
 VAR = contextvars.ContextVar("VAR", default="unset")
@@ -55,19 +55,6 @@ async def raw(t, family="tcp"):
     peer.setblocking(False)
     await t.turns(2)
     return transport, protocol, peer
-
-
-def tcp_pair():
-    listener = socket.create_server(("127.0.0.1", 0))
-    client = socket.create_connection(listener.getsockname())
-    peer, _ = listener.accept()
-    listener.close()
-    return client, peer
-
-
-def reset(sock):
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    sock.close()
 
 
 @twin
