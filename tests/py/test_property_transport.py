@@ -204,9 +204,10 @@ def run(factory, *args):
 
 
 def holds(subject, sequence):
-    """Whether a transport may hold a write for the turn's end: it was told to, or saw two in one turn."""
+    """Whether one call may send what asyncio sends in several or joins first: writes held for the turn's end, and writelines()."""
     return subject is twin.gathering_loop or twin.GATHER_ALL or any(
-        op[0] == "at_once" and sum(each[0] == "write" for each in op[1]) > 1 for op in sequence)
+        op[0] == "writelines" or op[0] == "at_once" and (
+            sum(each[0] == "write" for each in op[1]) > 1 or any(each[0] == "writelines" for each in op[1])) for op in sequence)
 
 
 def aborts(sequence):
