@@ -116,7 +116,7 @@ void tdl__fio_after_fork(struct tdl_fio *f);
 /* What a read from the page cache is taken to cost: the call, and the copy. */
 static inline uint32_t tdl__hit_ns(uint64_t calls, uint64_t bytes)
 {
-    return (uint32_t)(calls * 600u + bytes / 5u);
+    return (uint32_t)(calls * 600u + bytes / 8u);
 }
 
 int64_t tdl__fio_clock_ns(void);

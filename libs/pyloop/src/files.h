@@ -50,6 +50,7 @@ struct files_context {
     struct tdl_node held;     /* the operations that the kernel or the stage holds; each is one reference */
     FileContext *next_staged; /* in the list of a treadle loop that flushes it before its poll */
     bool native;              /* the loop is treadle's */
+    uint64_t stepped_turn;    /* of that loop, in which a scheduled step ran last */
     int reader_fd;            /* registered with the loop; -1 when not */
     bool soon;                /* a step is scheduled by call_soon */
     bool listed;              /* stands in the loop's list of contexts to flush */

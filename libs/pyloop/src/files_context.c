@@ -5,6 +5,9 @@
 
 #include "pyloop.h"
 
+/* Tasks that one turn wakes: some 4 us each, and others on the loop wait for all of them. */
+#define WAKES_MAX 128u
+
 static FileOp *op_of(struct tdl_link *link)
 {
     return TDL_CONTAINER_OF(tdl_fop_of(link), FileOp, fop);
@@ -16,8 +19,7 @@ static PyObject *finished_future(FilesState *st, PyObject *loop)
     PyObject *kwnames = Py_BuildValue("(s)", "loop");
     PyObject *future = kwnames != NULL ? PyObject_Vectorcall(st->future_type, &loop, 0, kwnames) : NULL;
     Py_XDECREF(kwnames);
-    PyObject *set =
-        future != NULL ? PyObject_CallMethodOneArg(future, st->str_set_result, Py_None) : NULL;
+    PyObject *set = future != NULL ? PyObject_CallMethodOneArg(future, st->str_set_result, Py_None) : NULL;
     if (set == NULL) {
         Py_XDECREF(future);
         return NULL;
@@ -197,14 +199,16 @@ static FileOp *give_back(struct tdl_queue *finished)
     return op;
 }
 
-/* Runs those who waited; after one that stops the loop, the others are told by the loop instead. */
+/* Runs those who waited; after one that stops the loop, the others are told by the loop instead. Of a crowd some are left in
+ * the queue for the next turn, but not when the context was closed meanwhile: it has no other turn. */
 static int dispatch(FileContext *c, struct tdl_queue *finished, size_t count)
 {
     int rc = 0;
     PyObject *stopped = NULL;
+    size_t left = count < WAKES_MAX ? count : WAKES_MAX;
     FileOp *op;
-    for (; (op = give_back(finished)) != NULL; count--) {
-        tdl_fio_share(&c->fio, count);
+    while ((left > 0 || c->closed) && (op = give_back(finished)) != NULL) {
+        tdl_fio_share(&c->fio, left > 0 ? left-- : 1);
         if (tdl__files_op_wake(op, stopped == NULL) < 0) {
             if (stopped == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
                 stopped = PyErr_GetRaisedException();
@@ -215,6 +219,24 @@ static int dispatch(FileContext *c, struct tdl_queue *finished, size_t count)
         Py_DECREF(op);
     }
     if (stopped != NULL) {
+        PyErr_SetRaisedException(stopped);
+        rc = -1;
+    }
+    return rc;
+}
+
+/* Another step where something is left; also when this one ends by an exception that stops the loop, since it may run again. */
+static int go_on(FileContext *c, int rc)
+{
+    if (!tdl_fio_wants_flush(&c->fio) && tdl_queue_is_empty(&c->fio.finished)) {
+        return rc;
+    }
+    PyObject *stopped = rc < 0 ? PyErr_GetRaisedException() : NULL;
+    rc = tdl__files_schedule(c);
+    if (stopped != NULL) {
+        if (rc < 0) {
+            PyErr_WriteUnraisable((PyObject *)c);
+        }
         PyErr_SetRaisedException(stopped);
         rc = -1;
     }
@@ -235,15 +257,15 @@ static PyObject *step(FileContext *c)
     c->dispatching = true;
     tdl_fio_hold(&c->fio, true);
     int rc = dispatch(c, &finished, count);
+    tdl_queue_splice(&finished, &c->fio.finished);
+    tdl_queue_splice(&c->fio.finished, &finished);
     tdl_fio_hold(&c->fio, false);
     c->dispatching = false;
     if (!c->closed) {
         if (tdl_fio_wants_flush(&c->fio)) {
             (void)tdl_fio_flush(&c->fio);
         }
-        if (rc == 0 && (tdl_fio_wants_flush(&c->fio) || !tdl_queue_is_empty(&c->fio.finished))) {
-            rc = tdl__files_schedule(c);
-        }
+        rc = go_on(c, rc);
     }
     Py_DECREF(c);
     if (rc < 0) {
@@ -254,17 +276,22 @@ static PyObject *step(FileContext *c)
 
 static PyObject *context_step(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    TDL_FILE_CONTEXT(self)->soon = false;
-    return step(TDL_FILE_CONTEXT(self));
+    FileContext *c = TDL_FILE_CONTEXT(self);
+    c->soon = false;
+    if (c->native && c->loop != NULL) {
+        c->stepped_turn = TDL_LOOP(c->loop)->turns;
+    }
+    return step(c);
 }
 
-/* One step a turn is enough: with one to come, the descriptor stays readable until it ran. */
+/* One step a turn is enough: behind one, or with one to come, the descriptor stays readable. */
 static PyObject *context_ready(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    if (TDL_FILE_CONTEXT(self)->soon) {
+    FileContext *c = TDL_FILE_CONTEXT(self);
+    if (c->soon || (c->native && c->loop != NULL && c->stepped_turn == TDL_LOOP(c->loop)->turns)) {
         Py_RETURN_NONE;
     }
-    return step(TDL_FILE_CONTEXT(self));
+    return step(c);
 }
 
 static void close_context(FileContext *c)
