@@ -392,7 +392,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="share of each sample's operations")
     parser.add_argument("--smoke", action="store_true", help="one short round")
-    parser.add_argument("--loop", default="asyncio", help="asyncio, or a module with run()")
+    parser.add_argument("--loop", default="treadle", help="of every arm without @LOOP: a module with run()")
     parser.add_argument("--folder", type=Path, default=report.ROOT / "out" / "fileio-data")
     parser.add_argument("--file-mib", type=int, default=256, help="size of the large file")
     parser.add_argument("--limit", type=Path, help="the built C tool")
