@@ -298,7 +298,7 @@ static int take_hot(const struct tdl_bench *b, struct tdl_sample *out)
 }
 static int take_cold(const struct tdl_bench *b, struct tdl_sample *out)
 {
-    return measure(b, out, COLD, 8000);
+    return measure(b, out, COLD, 16000);
 }
 static int take_direct(const struct tdl_bench *b, struct tdl_sample *out)
 {

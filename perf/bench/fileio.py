@@ -56,8 +56,8 @@ SLOW = ("aiofile", "aiofiles", "executor")
 CASES = {
     **{f"hot_4k_{d}": ("hot", 4096, d, 20000) for d in (1, 8, 64, 256)},
     **{f"hot_64k_{d}": ("hot", 65536, d, 4000) for d in (1, 64)},
-    **{f"cold_4k_{d}": ("cold", 4096, d, 8000 if d > 1 else 3000) for d in (1, 8, 64, 256)},
-    "cold_64k_64": ("cold", 65536, 64, 2000),
+    **{f"cold_4k_{d}": ("cold", 4096, d, 16000 if d > 1 else 3000) for d in (1, 8, 64, 256)},
+    "cold_64k_64": ("cold", 65536, 64, 4000),
     **{f"direct_4k_{d}": ("direct", 4096, d, 8000 if d > 1 else 3000) for d in (1, 64)},
     **{f"write_4k_{d}": ("write", 4096, d, 10000) for d in (1, 8, 64)},
     "sync_4k_64": ("sync", 4096, 64, 1500),
