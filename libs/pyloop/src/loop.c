@@ -46,6 +46,7 @@ static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
         return NULL;
     }
     loop->state = tdl__state_of_module(module);
+    tdl__registry_quicken(loop->state);
     loop->signal_rfd = -1;
     loop->signal_wfd = -1;
     loop->closed = true; /* until everything is open */

@@ -98,6 +98,7 @@ struct tdl_module_state {
     PyObject *socket_type;
     PyObject *loop_kwname;  /* ("loop",) */
     PyObject *task_kwnames; /* ("loop", "name", "context") */
+    bool registry_seen;     /* by tdl__registry_quicken */
     bool snapshots;         /* callbacks scheduled from one context may share one copy of it until they run */
 #define TDL_NAME_FIELD(name) PyObject *str_##name;
     TDL_NAMES(TDL_NAME_FIELD)
@@ -258,8 +259,12 @@ int tdl__state_init(PyObject *module);
 int tdl__state_traverse(PyObject *module, visitproc visit, void *arg);
 int tdl__state_clear(PyObject *module);
 PyTypeObject *tdl__add_type(PyObject *module, PyType_Spec *spec, PyObject *bases);
+PyObject *tdl__import_from(const char *module_name, const char *name);
 int tdl__add_methods(PyTypeObject *type, PyMethodDef *table);
 extern struct PyModuleDef tdl__module_def;
+
+/* registry.c: before the first loop, asyncio's registry of tasks gets an add() in C; one that it does not know is left alone. */
+void tdl__registry_quicken(struct tdl_module_state *st);
 
 /* files.c */
 int tdl_files_exec(PyObject *module);

@@ -34,7 +34,7 @@ static int intern_names(struct tdl_module_state *st)
     return st->loop_kwname != NULL && st->task_kwnames != NULL ? 0 : -1;
 }
 
-static PyObject *import_from(const char *module_name, const char *name)
+PyObject *tdl__import_from(const char *module_name, const char *name)
 {
     PyObject *module = PyImport_ImportModule(module_name);
     PyObject *value = module != NULL ? PyObject_GetAttrString(module, name) : NULL;
@@ -49,17 +49,17 @@ int tdl__state_init(PyObject *module)
         return -1;
     }
     tdl__snapshot_probe(st);
-    st->asyncio_handle = import_from("asyncio.events", "Handle");
-    st->asyncio_timer_handle = import_from("asyncio.events", "TimerHandle");
-    st->asyncio_threadsafe_handle = import_from("asyncio.events", "_ThreadSafeHandle");
+    st->asyncio_handle = tdl__import_from("asyncio.events", "Handle");
+    st->asyncio_timer_handle = tdl__import_from("asyncio.events", "TimerHandle");
+    st->asyncio_threadsafe_handle = tdl__import_from("asyncio.events", "_ThreadSafeHandle");
     if (st->asyncio_threadsafe_handle == NULL) {
         PyErr_Clear();
     }
-    st->asyncio_transport = import_from("asyncio.transports", "_FlowControlMixin");
-    st->buffered_protocol = import_from("asyncio.protocols", "BufferedProtocol");
-    st->futures_dict = import_from("asyncio.futures", "__dict__");
-    st->tasks_dict = import_from("asyncio.tasks", "__dict__");
-    st->socket_type = import_from("socket", "socket");
+    st->asyncio_transport = tdl__import_from("asyncio.transports", "_FlowControlMixin");
+    st->buffered_protocol = tdl__import_from("asyncio.protocols", "BufferedProtocol");
+    st->futures_dict = tdl__import_from("asyncio.futures", "__dict__");
+    st->tasks_dict = tdl__import_from("asyncio.tasks", "__dict__");
+    st->socket_type = tdl__import_from("socket", "socket");
     st->support = PyImport_ImportModule("treadle._support");
     if (tdl__dns_state_init(&st->dns) < 0) {
         return -1;
