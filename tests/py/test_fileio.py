@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import tracemalloc
 import weakref
@@ -392,6 +393,28 @@ def test_a_context_of_another_loop_refuses():
     files.close()
     os.close(reader)
     os.close(writer)
+
+
+def test_a_context_refuses_another_threads_loop_also_while_it_wakes_its_own(run, data):
+    fd, _ = data
+    seen = []
+
+    async def intrude(files):
+        try:
+            seen.append(await files.read(fd, 1))
+        except RuntimeError as exc:
+            seen.append(str(exc))
+
+    async def main():
+        files = FileContext(inline=False)
+        assert len(await files.read(fd, 1)) == 1
+        other = threading.Thread(target=asyncio.run, args=(intrude(files),))
+        other.start()
+        other.join()
+        files.close()
+
+    run(main())
+    assert seen == ["file context belongs to another event loop"]
 
 
 def test_readers_of_the_cache_let_others_run(run, data):

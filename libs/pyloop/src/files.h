@@ -55,6 +55,7 @@ struct files_context {
     bool soon;                /* a step is scheduled by call_soon */
     bool listed;              /* stands in the loop's list of contexts to flush */
     bool dispatching;
+    unsigned long step_thread; /* while dispatching: the thread of the step */
     bool closed;
 };
 

@@ -30,6 +30,10 @@ static PyObject *finished_future(FilesState *st, PyObject *loop)
 
 static int bind_loop(FileContext *c)
 {
+    /* Whoever a step wakes runs on the step's own loop. */
+    if (c->dispatching && c->step_thread == PyThread_get_thread_ident()) {
+        return 0;
+    }
     PyObject *loop = tdl__files_running_loop(c->state);
     if (loop == NULL || loop == c->loop) {
         Py_XDECREF(loop);
@@ -255,6 +259,7 @@ static PyObject *step(FileContext *c)
     tdl_fio_step(&c->fio);
     size_t count = tdl_fio_reap(&c->fio, &finished);
     c->dispatching = true;
+    c->step_thread = PyThread_get_thread_ident();
     tdl_fio_hold(&c->fio, true);
     int rc = dispatch(c, &finished, count);
     tdl_queue_splice(&finished, &c->fio.finished);
