@@ -139,6 +139,7 @@ class Subject:
 
             file = aiofile.AIOFile(str(path), "rb+" if path.exists() else "wb+")
             await file.open()
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
             self.read = lambda fd, n, at: file.read_bytes(n, at)
             self.write, self.sync = (lambda fd, data, at: file.write_bytes(data, at)), lambda fd: file.fdsync()
             self.whole = self._aiofile_whole
@@ -146,6 +147,8 @@ class Subject:
             import aiofiles
 
             spare = [await aiofiles.open(path, "rb+") for _ in range(self.depth)]
+            for file in spare:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
 
             async def read(fd, n, at):
                 file = spare.pop()
@@ -316,6 +319,8 @@ def measure(args: argparse.Namespace, arm: str, case: str) -> dict:
     """A sample of one arm in a process of its own."""
     kind, block, depth, _ = CASES[case]
     base, options, _ = parse_arm(arm)
+    if kind == "direct" and base in ("aiofile", "aiofiles"):
+        raise LookupError("its files are not opened with O_DIRECT")
     if base == "limit":
         return limit_sample(args, options, kind, block, depth)
     done = subprocess.run([sys.executable, __file__, "--child", "--arm", arm, "--case", case, "--loop", args.loop,
