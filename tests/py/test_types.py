@@ -36,6 +36,26 @@ def test_the_public_names(package):
         assert hasattr(treadle, "EventLoopPolicy")
 
 
+def test_a_loop_that_ran_keeps_its_dict_empty_for_those_who_use_it(loop):
+    async def main():
+        await asyncio.wait_for(asyncio.sleep(0), 1)
+        await loop.run_in_executor(None, int)
+        loop.call_later(10, int).cancel()
+
+    loop.run_until_complete(main())
+    loop.set_debug(True)
+    loop.set_exception_handler(lambda loop, context: None)
+    assert vars(loop) == {}
+    loop.mine = 1
+    assert vars(loop) == {"mine": 1}
+
+
+def test_no_slot_of_a_loop_hides_a_default_of_asyncios():
+    import treadle
+    for name in treadle.Loop.__slots__:
+        assert not any(name in vars(base) for base in treadle.Loop.__mro__[1:]), name
+
+
 def test_the_loop_is_an_asyncio_loop(loop):
     import treadle
     assert isinstance(loop, treadle.Loop)

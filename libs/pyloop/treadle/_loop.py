@@ -83,6 +83,15 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[mi
     lets the loop skip polls when a completion ring tells that nothing happened.
     """
 
+    # Whatever asyncio's set-up leaves on a loop, so that its dict stays empty: from Python 3.12 on the interpreter looks methods
+    # up by itself, and not by name at each call, only where there is none.
+    __slots__ = (
+        "_asyncgens", "_asyncgens_shutdown_called", "_children", "_clock_resolution", "_coroutine_origin_tracking_enabled",
+        "_coroutine_origin_tracking_saved_depth", "_current_handle", "_default_executor", "_exception_handler",
+        "_executor_shutdown_called", "_foreign_wakeup_fd", "_internal_fds", "_old_agen_hooks", "_ready", "_scheduled", "_selector",
+        "_signal_handlers", "_timer_cancelled_count", "_unix_server_sockets", "slow_callback_duration",
+    )
+
     def __init__(self, *, io_uring: bool | None = None) -> None:
         base_events.BaseEventLoop.__init__(self)
         self._transports: Any = weakref.WeakValueDictionary()
