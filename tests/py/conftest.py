@@ -13,9 +13,11 @@ import pytest
 import servers
 import twin
 
-# A shell that starts the tests in the background ignores SIGINT, and every child would inherit that.
+# A shell that starts the tests in the background ignores SIGINT, nohup SIGHUP, and every child would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

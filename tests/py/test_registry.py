@@ -95,9 +95,13 @@ def test_what_cannot_be_added_is_refused_as_before(registry):
                 log.append(group.add(item))
             except TypeError as exc:
                 log.append(str(exc))
-        for items in ((), (Thing(), Thing())):
+        for items, named in (((), {}), ((Thing(), Thing()), {}), ((), {"thing": 1}), ((Thing(),), {"item": 1})):
             with pytest.raises(TypeError):
-                group.add(*items)
+                group.add(*items, **named)
+        named = Thing()
+        group.add(item=named)
+        log.append(named in group)
+        group.discard(named)
         group.discard(WeakSet)
         return log + [len(group) - before]
 

@@ -24,8 +24,15 @@ static PyObject *registry_forget(PyObject *parts, PyObject *reference)
 
 static PyMethodDef forget_def = {"_remove", registry_forget, METH_O, NULL};
 
-static PyObject *registry_add(PyObject *parts, PyObject *task)
+static PyObject *registry_add(PyObject *parts, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
+    bool named = nargs == 0 && kwnames != NULL && PyTuple_GET_SIZE(kwnames) == 1 &&
+                 PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "item") == 0;
+    if (!named && (nargs != 1 || (kwnames != NULL && PyTuple_GET_SIZE(kwnames) > 0))) {
+        PyErr_SetString(PyExc_TypeError, "WeakSet.add() takes one argument: 'item'");
+        return NULL;
+    }
+    PyObject *task = args[0];
     if (PyList_GET_SIZE(PART(parts, PENDING)) > 0) {
         PyObject *done = PyObject_CallNoArgs(PART(parts, COMMIT));
         if (done == NULL) {
@@ -42,7 +49,8 @@ static PyObject *registry_add(PyObject *parts, PyObject *task)
     Py_RETURN_NONE;
 }
 
-static PyMethodDef add_def = {"add", registry_add, METH_O, NULL};
+static PyMethodDef add_def = {"add", (PyCFunction)(void (*)(void))registry_add, METH_FASTCALL | METH_KEYWORDS,
+                              NULL};
 
 /* A WeakSet as this file knows it, with an add() that nobody has replaced: its parts, else NULL without an exception. */
 static PyObject *parts_of(PyObject *registry)
