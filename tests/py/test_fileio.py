@@ -379,6 +379,170 @@ def test_a_context_that_one_of_a_crowd_closes_leaves_nobody_waiting(run, data):
     run(main())
 
 
+def open_descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("end", ["loop first", "context first", "context, then cancel", "cancel"])
+@pytest.mark.parametrize("how", ["stop", KeyboardInterrupt])
+@pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, treadle.new_event_loop])
+def test_descriptors_that_a_crowd_never_takes_are_closed(make_loop, how, end, tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    gc.collect()
+    before = open_descriptors()
+    loop = make_loop()
+    files = FileContext(max_requests=200, inline=False)
+
+    async def opener(i):
+        fd = await files.open(tmp_path / "file", os.O_RDONLY)
+        try:
+            if i == 3 and how == "stop":
+                loop.stop()
+            elif i == 3:
+                raise how
+        finally:
+            os.close(fd)
+
+    tasks = [loop.create_task(opener(i)) for i in range(200)]
+    if how == "stop":
+        loop.run_forever()
+    else:
+        with pytest.raises(how):
+            loop.run_forever()
+    if end in ("context first", "context, then cancel"):
+        files.close()
+    if "cancel" in end:
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    loop.set_exception_handler(lambda loop, context: None)
+    loop.close()
+    files.close()
+    for task in tasks:
+        task._log_destroy_pending = False
+        if task.done() and not task.cancelled():
+            task.exception()
+    del tasks, task, files, opener, loop
+    gc.collect()
+    assert open_descriptors() == before
+
+
+def test_reap_by_hand_leaves_awaited_operations_to_their_tasks(run, data):
+    fd, content = data
+
+    async def main():
+        files = FileContext(mode="deferred", max_requests=600, inline=False)
+        reaped = []
+
+        async def reader(i):
+            part = await files.read(fd, 10, 10 * i)
+            if i == 5:
+                asyncio.get_running_loop().call_soon(lambda: reaped.extend(files.reap()))
+            return part
+
+        parts = await asyncio.gather(*[reader(i) for i in range(300)])
+        assert parts == [content[10 * i: 10 * i + 10] for i in range(300)] and reaped == []
+        files.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_open_that_is_done_may_be_canceled_twice(engine, tmp_path):
+    before = open_descriptors()
+    files = make(engine)
+    op = files.open(tmp_path / "new", os.O_CREAT | os.O_WRONLY)
+    files.submit(op)
+    files.flush()
+    files.wait(10)
+    files.cancel(op)
+    files.cancel(op)
+    files.close()
+    del op, files
+    assert open_descriptors() <= before
+
+
+def test_each_callback_of_an_operation_is_called_whatever_the_others_raise(run, data):
+    fd, content = data
+
+    async def main():
+        files = FileContext(inline=False)
+        told = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+
+        def bad(op):
+            raise ValueError("bad")
+
+        def worse(op):
+            raise asyncio.CancelledError
+
+        op = files.read(fd, 10, 0)
+        op.add_done_callback(bad)
+        op.add_done_callback(worse)
+        op.add_done_callback(lambda op: told.append("called"))
+        assert await asyncio.wait_for(op, 10) == content[:10]
+        files.close()
+        return told
+
+    told = run(main())
+    assert [type(t["exception"]) if isinstance(t, dict) else t for t in told] == [ValueError, asyncio.CancelledError, "called"]
+    assert told[0]["message"].startswith("Exception in callback ")
+
+
+def test_a_callback_of_a_finished_operation_comes_by_the_running_loop(run, data):
+    fd, content = data
+
+    async def main():
+        seen = []
+        files = FileContext()
+        for op in (files.read(fd, 10, 0), files.read(fd, 0, 0)):
+            await op
+            op.add_done_callback(seen.append)
+            assert seen == []
+            await asyncio.sleep(0)
+            assert seen == [op]
+            seen.clear()
+        files.close()
+        raw = FileContext(inline=False)
+        op = raw.read(fd, 10, 0)
+        raw.submit(op)
+        raw.flush()
+        raw.wait(10)
+        assert raw.reap() == [op]
+        op.add_done_callback(seen.append)
+        await asyncio.sleep(0)
+        assert seen == [op]
+        raw.close()
+        return op
+
+    op = run(main())
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        op.add_done_callback(print)
+
+
+def test_an_operation_that_its_context_cancels_wakes_its_task(run):
+    reader, writer = os.pipe()
+
+    async def main():
+        files = FileContext(max_requests=1)
+        first = asyncio.ensure_future(files.read(reader, 1))
+        await asyncio.sleep(0)
+        second = files.read(reader, 1)
+        waits = asyncio.ensure_future(second)
+        await asyncio.sleep(0)
+        files.cancel(second)
+        with pytest.raises(OSError) as caught:
+            await asyncio.wait_for(waits, 10)
+        assert caught.value.errno == errno.ECANCELED
+        os.write(writer, b"x")
+        assert await first == b"x"
+        files.close()
+
+    run(main())
+    os.close(reader)
+    os.close(writer)
+
+
 def test_a_context_of_another_loop_refuses():
     reader, writer = os.pipe()
     files = FileContext()

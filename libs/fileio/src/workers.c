@@ -174,6 +174,8 @@ void tdl__workers_cancel(struct tdl_fio *f, struct tdl_fop *op)
 {
     struct worker_job *w = (struct worker_job *)op->work;
     struct tdl_pool *pool = f->workers->pool;
+    if (tdl_job_state(&w->job) == TDL_JOB_ABANDONED)
+        return; /* asked for before; it was done already, and its result is on the way */
     bool gone = tdl_job_cancel(pool, &w->job);
     if (!gone && op->code == TDL_FOP_OPEN)
         gone = tdl_job_abandon(pool, &w->job); /* MO-5 */

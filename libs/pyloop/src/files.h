@@ -97,6 +97,8 @@ struct files_op {
     uint8_t result;
     bool blocking; /* what asyncio's tasks look at */
     bool cancelled;
+    bool seen;   /* somebody was given the result */
+    bool raw;    /* submitted by hand, for reap() to return */
     bool unmade; /* there was no memory for its bytes */
 };
 

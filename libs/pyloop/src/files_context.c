@@ -138,7 +138,6 @@ static void unbind_loop(FileContext *c)
         PyErr_Clear();
         c->reader_fd = -1;
     }
-    Py_CLEAR(c->done);
     Py_CLEAR(c->on_step);
     Py_CLEAR(c->on_ready);
 }
@@ -184,6 +183,7 @@ int tdl__files_start(FileContext *c, FileOp *op)
 
 int tdl__files_submit(FileContext *c, FileOp *op)
 {
+    op->raw = true;
     return check_open(c) < 0 ? -1 : stage(c, op);
 }
 
@@ -322,6 +322,7 @@ static void close_context(FileContext *c)
         }
         Py_DECREF(op);
     }
+    Py_CLEAR(c->done); /* tasks were told of it until now */
 }
 
 static PyObject *context_register(PyObject *self, PyObject *memory)
@@ -398,7 +399,8 @@ static PyObject *context_reap(PyObject *self, PyObject *Py_UNUSED(ignored))
     (void)tdl_fio_reap(&c->fio, &finished);
     FileOp *op;
     while ((op = give_back(&finished)) != NULL) {
-        if (PyList_Append(list, (PyObject *)op) < 0) {
+        /* What is awaited is not the caller's: its task goes on. */
+        if (op->raw ? PyList_Append(list, (PyObject *)op) < 0 : tdl__files_op_wake(op, false) < 0) {
             PyErr_WriteUnraisable(self);
         }
         Py_DECREF(op);
@@ -417,6 +419,9 @@ static PyObject *context_cancel(PyObject *self, PyObject *op)
         return NULL;
     }
     int rc = c->closed ? -ENOENT : tdl_fio_cancel(&c->fio, &TDL_FILE_OP(op)->fop);
+    if (rc == 0 && c->loop != NULL && tdl__files_schedule(c) < 0) {
+        return NULL;
+    }
     return PyLong_FromLong(rc);
 }
 

@@ -80,10 +80,21 @@ static int op_clear(PyObject *self)
     return 0;
 }
 
+/* Nobody takes a descriptor whose opener went away. */
+static void abandon(FileOp *op)
+{
+    if (op->result == FILES_DESCRIPTOR && op->phase == FILES_READY && !op->seen && !op->cancelled &&
+        op->fop.result >= 0) {
+        (void)close((int)op->fop.result);
+        op->cancelled = true;
+    }
+}
+
 static void op_dealloc(PyObject *self)
 {
     FileOp *op = TDL_FILE_OP(self);
     PyObject_GC_UnTrack(self);
+    abandon(op);
     /* A held operation has a reference of its context, so nothing here can be in the kernel's hands. */
     release_buffers(op);
     (void)op_clear(self);
@@ -233,7 +244,6 @@ void tdl__files_op_settle(FileOp *op)
 {
     op->phase = FILES_READY;
     op->blocking = false;
-    /* Nobody will take a descriptor whose opener went away. */
     if (op->cancelled && op->result == FILES_DESCRIPTOR && op->fop.result >= 0) {
         (void)close((int)op->fop.result);
     }
@@ -254,6 +264,7 @@ static PyObject *take_value(FileOp *op)
         return NULL;
     }
     if (op->value != NULL) {
+        op->seen = true;
         return Py_NewRef(op->value);
     }
     if (op->fop.result < 0) {
@@ -290,12 +301,55 @@ static int wake_one(FileOp *op, PyObject *callback, PyObject *context, bool dire
             PyErr_SetRaisedException(raised);
         }
     } else {
-        PyObject *args[] = {fc->loop, callback, told, context};
-        done = PyObject_VectorcallMethod(fc->state->str_call_soon, args, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET,
-                                         fc->state->context_kwname);
+        PyObject *loop = fc->loop != NULL ? Py_NewRef(fc->loop) : tdl__files_running_loop(fc->state);
+        PyObject *args[] = {loop, callback, told, context};
+        done = loop != NULL
+                   ? PyObject_VectorcallMethod(fc->state->str_call_soon, args,
+                                               3 | PY_VECTORCALL_ARGUMENTS_OFFSET, fc->state->context_kwname)
+                   : NULL;
+        Py_XDECREF(loop);
     }
     Py_XDECREF(done);
     return done != NULL ? 0 : -1;
+}
+
+/* What a handle of the loop does with an exception of its callback. */
+static void report(FileOp *op, PyObject *callback)
+{
+    PyObject *error = PyErr_GetRaisedException();
+    PyObject *message = PyUnicode_FromFormat("Exception in callback %R", callback);
+    PyObject *context =
+        message != NULL ? Py_BuildValue("{sOsO}", "message", message, "exception", error) : NULL;
+    PyObject *done = context != NULL && op->context->loop != NULL
+                         ? PyObject_CallMethod(op->context->loop, "call_exception_handler", "(O)", context)
+                         : NULL;
+    if (done == NULL) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetRaisedException(Py_NewRef(error));
+        }
+        PyErr_WriteUnraisable((PyObject *)op);
+    }
+    Py_XDECREF(done);
+    Py_XDECREF(context);
+    Py_XDECREF(message);
+    Py_DECREF(error);
+}
+
+/* As a turn of the loop: one callback's exception keeps no other from being called, and what ends the run leaves the others
+ * to the next one. */
+static void tell(FileOp *op, PyObject *callback, PyObject *context, bool directly, PyObject **stopped)
+{
+    if (wake_one(op, callback, context, directly && *stopped == NULL) == 0) {
+        return;
+    }
+    bool stops = PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) || PyErr_ExceptionMatches(PyExc_SystemExit);
+    if (directly && *stopped == NULL && !stops) {
+        report(op, callback);
+    } else if (*stopped == NULL) {
+        *stopped = PyErr_GetRaisedException();
+    } else {
+        PyErr_WriteUnraisable((PyObject *)op);
+    }
 }
 
 /* Tells those who wait; `directly` runs them now, as the loop itself would one turn later. */
@@ -305,18 +359,22 @@ int tdl__files_op_wake(FileOp *op, bool directly)
     op->callback = NULL;
     op->callback_context = NULL;
     op->more = NULL;
-    int rc = 0;
+    PyObject *stopped = NULL;
     if (callback != NULL) {
-        rc = wake_one(op, callback, context, directly);
+        tell(op, callback, context, directly, &stopped);
     }
-    for (Py_ssize_t i = 0; more != NULL && i < PyList_GET_SIZE(more) && rc == 0; i++) {
+    for (Py_ssize_t i = 0; more != NULL && i < PyList_GET_SIZE(more); i++) {
         PyObject *pair = PyList_GET_ITEM(more, i);
-        rc = wake_one(op, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), directly);
+        tell(op, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), directly, &stopped);
     }
     Py_XDECREF(callback);
     Py_XDECREF(context);
     Py_XDECREF(more);
-    return rc;
+    if (stopped != NULL) {
+        PyErr_SetRaisedException(stopped);
+        return -1;
+    }
+    return 0;
 }
 
 /* A tuple would be taken for the exception's arguments. */
@@ -421,6 +479,7 @@ static PyObject *op_throw(PyObject *self, PyObject *args)
     if (drop(op) && op->context->loop != NULL && tdl__files_schedule(op->context) < 0) {
         return NULL;
     }
+    abandon(op);
     if (op->phase != FILES_PENDING) {
         op->phase = FILES_TAKEN;
     }
@@ -441,6 +500,7 @@ static PyObject *op_close(PyObject *self, PyObject *Py_UNUSED(ignored))
     if (drop(op) && op->context->loop != NULL && tdl__files_schedule(op->context) < 0) {
         PyErr_Clear();
     }
+    abandon(op);
     if (op->phase != FILES_PENDING) {
         op->phase = FILES_TAKEN;
     }
@@ -472,7 +532,7 @@ static PyObject *op_add_done_callback(PyObject *self, PyObject *const *args, Py_
         rc = pair == NULL || op->more == NULL ? -1 : PyList_Append(op->more, pair);
         Py_XDECREF(pair);
     }
-    if (rc == 0 && (op->phase == FILES_READY || op->cancelled)) {
+    if (rc == 0 && (op->phase >= FILES_READY || op->cancelled)) {
         rc = tdl__files_op_wake(op, false);
     }
     if (rc < 0) {
@@ -576,6 +636,7 @@ static int set_blocking(PyObject *self, PyObject *value, void *Py_UNUSED(closure
 
 static PyObject *get_code(PyObject *self, void *Py_UNUSED(closure))
 {
+    TDL_FILE_OP(self)->seen = true;
     return PyLong_FromLongLong((long long)TDL_FILE_OP(self)->fop.result);
 }
 

@@ -201,6 +201,29 @@ START_TEST(closing_does_not_wait_for_a_fifo)
 }
 END_TEST
 
+/* A worker has opened it, and nobody has reaped it yet. */
+START_TEST(an_open_that_is_done_may_be_canceled_twice)
+{
+    struct tdl_fio f;
+    struct tdl_fop op;
+    struct tdl_queue out;
+    tdl_queue_init(&out);
+    if (!open_with_pool(&f, engines[_i]))
+        return;
+    tdl_fop_open(&op, scratch_fd, "made", O_RDWR | O_CREAT, 0600);
+    ck_assert_int_eq(tdl_fio_stage(&f, &op), 0);
+    ck_assert_int_eq(tdl_fio_wait(&f, UINT64_MAX), 0);
+    (void)tdl_fio_cancel(&f, &op);
+    (void)tdl_fio_cancel(&f, &op);
+    ck_assert_int_eq(tdl_fio_close(&f, &out), 0);
+    ck_assert_ptr_eq(tdl_queue_pop(&out), &op.link);
+    ck_assert(op.result >= 0 || op.result == -ECANCELED);
+    if (op.result >= 0)
+        close((int)op.result);
+    tdl_pool_close(pool);
+}
+END_TEST
+
 /* A chain whose read waits (nothing was written), or whose probe for the end does. */
 START_TEST(a_chain_is_canceled_where_it_waits)
 {
@@ -704,6 +727,7 @@ int main(void)
     tcase_add_loop_test(t, closing_does_not_wait_for_a_pipe, 0, 3);
     tcase_add_loop_test(t, closing_does_not_wait_for_a_full_pipe, 0, 3);
     tcase_add_loop_test(t, closing_does_not_wait_for_a_fifo, 0, 3);
+    tcase_add_loop_test(t, an_open_that_is_done_may_be_canceled_twice, 0, 3);
     tcase_add_loop_test(t, closing_with_a_thousand_in_flight_takes_every_buffer_back, 0, 4);
     tcase_add_loop_test(t, a_polling_thread_never_meets_a_full_queue, 0, 3);
     tcase_add_test(t, a_polling_thread_may_be_kept_for_busy_owners);
