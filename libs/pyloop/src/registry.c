@@ -1,5 +1,5 @@
 /* asyncio's registry of tasks, quicker: up to Python 3.13 each new task is put into a WeakSet whose add() and whose weak
- * references' callback are written in Python, a fifth of what a short task costs. The set itself stays what it is. */
+ * references' callback are written in Python, a seventh of what a short task costs. The set itself stays what it is. */
 #include "pyloop.h"
 
 /* What `self` of the two functions is: a tuple of the WeakSet's own parts. */
