@@ -618,7 +618,9 @@ static PyMethodDef context_methods[] = {
                "it. False where it cannot.")},
     {"submit", context_submit, METH_O, PyDoc_STR("submit($self, op, /)\n--\n\nStage a raw operation.")},
     {"flush", context_flush, METH_NOARGS, PyDoc_STR("flush($self, /)\n--\n\nSubmit what is staged.")},
-    {"reap", context_reap, METH_NOARGS, PyDoc_STR("reap($self, /)\n--\n\nReturn the finished operations.")},
+    {"reap", context_reap, METH_NOARGS,
+     PyDoc_STR("reap($self, /)\n--\n\nReturn the finished operations that were submitted by hand, and let "
+               "tasks that await others go on.")},
     {"cancel", context_cancel, METH_O,
      PyDoc_STR("cancel($self, op, /)\n--\n\nAsk for an operation to be dropped.")},
     {"wait", context_wait, METH_O,
