@@ -18,6 +18,7 @@ import pytest
 import treadle
 from treadle import fileio
 from treadle.fileio import FileContext
+from twin import open_fds
 
 ENGINES = ["linux_uring", "linux_aio", "threads"]
 MODES = ["adaptive", "deferred", "immediate"]
@@ -250,7 +251,8 @@ def test_registered_memory_is_read_into_and_kept(run, engine, data):
 
 
 def test_a_cancelled_open_leaves_no_descriptor(tmp_path):
-    before = len(os.listdir("/proc/self/fd"))
+    gc.collect()
+    before = open_fds()
 
     async def main():
         files = FileContext(mode="deferred")
@@ -264,7 +266,7 @@ def test_a_cancelled_open_leaves_no_descriptor(tmp_path):
 
     asyncio.run(main())
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_fds() == before
 
 
 @pytest.mark.parametrize("limit", [128, 1000])
@@ -379,17 +381,13 @@ def test_a_context_that_one_of_a_crowd_closes_leaves_nobody_waiting(run, data):
     run(main())
 
 
-def open_descriptors():
-    return len(os.listdir("/proc/self/fd"))
-
-
 @pytest.mark.parametrize("end", ["loop first", "context first", "context, then cancel", "cancel"])
 @pytest.mark.parametrize("how", ["stop", KeyboardInterrupt])
 @pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, treadle.new_event_loop])
 def test_descriptors_that_a_crowd_never_takes_are_closed(make_loop, how, end, tmp_path):
     (tmp_path / "file").write_bytes(b"x")
     gc.collect()
-    before = open_descriptors()
+    before = open_fds()
     loop = make_loop()
     files = FileContext(max_requests=200, inline=False)
 
@@ -424,7 +422,7 @@ def test_descriptors_that_a_crowd_never_takes_are_closed(make_loop, how, end, tm
             task.exception()
     del tasks, task, files, opener, loop
     gc.collect()
-    assert open_descriptors() == before
+    assert open_fds() == before
 
 
 def test_reap_by_hand_leaves_awaited_operations_to_their_tasks(run, data):
@@ -449,7 +447,8 @@ def test_reap_by_hand_leaves_awaited_operations_to_their_tasks(run, data):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_open_that_is_done_may_be_canceled_twice(engine, tmp_path):
-    before = open_descriptors()
+    gc.collect()
+    before = open_fds()
     files = make(engine)
     op = files.open(tmp_path / "new", os.O_CREAT | os.O_WRONLY)
     files.submit(op)
@@ -459,7 +458,8 @@ def test_an_open_that_is_done_may_be_canceled_twice(engine, tmp_path):
     files.cancel(op)
     files.close()
     del op, files
-    assert open_descriptors() <= before
+    gc.collect()
+    assert open_fds() == before
 
 
 def test_each_callback_of_an_operation_is_called_whatever_the_others_raise(run, data):

@@ -316,12 +316,13 @@ static int wake_one(FileOp *op, PyObject *callback, PyObject *context, bool dire
 /* What a handle of the loop does with an exception of its callback. */
 static void report(FileOp *op, PyObject *callback)
 {
+    FileContext *fc = op->context;
     PyObject *error = PyErr_GetRaisedException();
     PyObject *message = PyUnicode_FromFormat("Exception in callback %R", callback);
     PyObject *context =
         message != NULL ? Py_BuildValue("{sOsO}", "message", message, "exception", error) : NULL;
-    PyObject *done = context != NULL && op->context->loop != NULL
-                         ? PyObject_CallMethod(op->context->loop, "call_exception_handler", "(O)", context)
+    PyObject *done = context != NULL
+                         ? PyObject_CallMethodOneArg(fc->loop, fc->state->str_call_exception_handler, context)
                          : NULL;
     if (done == NULL) {
         if (!PyErr_Occurred()) {
