@@ -732,3 +732,56 @@ def test_shaped_contexts_work_alike(run, module, data):
         context.close()
 
     run(main())
+
+
+@pytest.mark.parametrize("make_task", [asyncio.Task, asyncio.tasks._PyTask], ids=["in C", "in Python"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_kept_operation_outlives_a_cancelled_awaiter(run, engine, make_task):
+    async def main():
+        files = make(engine)
+        read_end, write_end = os.pipe()
+        op = files.read(read_end, 10).keep()
+
+        async def wait():
+            return await op
+
+        loop = asyncio.get_running_loop()
+        one, other, third = [make_task(wait(), loop=loop) for _ in range(3)]
+        await asyncio.sleep(0)
+        one.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await one
+        assert not op.done() and not other.done()
+        os.write(write_end, b"bytes")
+        assert await other == await third == await op == op.result() == b"bytes"
+        late = make_task(wait(), loop=loop)
+        late.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await late
+        assert await op == b"bytes"
+        files.close()
+        os.close(read_end)
+        os.close(write_end)
+
+    run(main())
+
+
+def test_a_closed_context_ends_a_kept_operation(run):
+    async def main():
+        files = FileContext()
+        read_end, write_end = os.pipe()
+        op = files.read(read_end, 10).keep()
+
+        async def wait():
+            return await op
+
+        task = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        files.close()
+        with pytest.raises(OSError) as caught:
+            await task
+        assert caught.value.errno == errno.ECANCELED and op.done() and op.code == -errno.ECANCELED
+        os.close(read_end)
+        os.close(write_end)
+
+    run(main())

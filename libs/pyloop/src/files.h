@@ -98,6 +98,7 @@ struct files_op {
     bool blocking; /* what asyncio's tasks look at */
     bool cancelled;
     bool seen;   /* somebody was given the result */
+    bool kept;   /* outlives who awaits it: a cancel lets them go on alone, and it may be awaited again */
     bool raw;    /* submitted by hand, for reap() to return */
     bool unmade; /* there was no memory for its bytes */
 };

@@ -1,5 +1,6 @@
 /* One awaited file operation: coroutine and future in one object, so that a hit costs neither and a miss costs no future.
- * Its _asyncio_future_blocking is None until it is suspended: ensure_future and gather see a coroutine, tasks see a future. */
+ * Its _asyncio_future_blocking is None until it is suspended: ensure_future and gather see a coroutine, tasks see a future.
+ * A kept one outlives who awaits it: cancelling wakes its tasks, which await it again if they were not the ones meant. */
 #include "files.h"
 
 #include <sys/sysmacros.h>
@@ -286,7 +287,8 @@ static int wake_one(FileOp *op, PyObject *callback, PyObject *context, bool dire
 {
     FileContext *fc = op->context;
     bool plain = op->value != NULL && !op->cancelled && fc->done != NULL && is_task_wakeup(callback);
-    PyObject *told = plain ? fc->done : (PyObject *)op;
+    bool early = op->kept && op->phase == FILES_PENDING && fc->done != NULL;
+    PyObject *told = plain || early ? fc->done : (PyObject *)op;
     PyObject *done;
     if (directly) {
         if (PyContext_Enter(context) < 0) {
@@ -413,7 +415,9 @@ static PyObject *op_iternext(PyObject *self)
         return NULL;
     }
     PyObject *value = take_value(op);
-    op->phase = op->phase == FILES_PENDING ? FILES_PENDING : FILES_TAKEN;
+    if (op->phase != FILES_PENDING && !op->kept) {
+        op->phase = FILES_TAKEN;
+    }
     if (value == NULL) {
         return NULL;
     }
@@ -460,6 +464,13 @@ static PyObject *op_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nar
     (void)nargs;
     (void)kwnames;
     FileOp *op = TDL_FILE_OP(self);
+    if (op->kept) {
+        /* A task that is told False cancels itself in the step that the wake-up brings. */
+        if (op->phase == FILES_PENDING && op->context->loop != NULL && tdl__files_op_wake(op, false) < 0) {
+            return NULL;
+        }
+        Py_RETURN_FALSE;
+    }
     if (!drop(op)) {
         Py_RETURN_FALSE;
     }
@@ -470,6 +481,20 @@ static PyObject *op_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nar
     Py_RETURN_TRUE;
 }
 
+/* Whoever awaited it goes away. */
+static int leave(FileOp *op)
+{
+    if (op->kept) {
+        return 0;
+    }
+    int rc = drop(op) && op->context->loop != NULL ? tdl__files_schedule(op->context) : 0;
+    abandon(op);
+    if (op->phase != FILES_PENDING) {
+        op->phase = FILES_TAKEN;
+    }
+    return rc;
+}
+
 static PyObject *op_throw(PyObject *self, PyObject *args)
 {
     FileOp *op = TDL_FILE_OP(self);
@@ -477,12 +502,8 @@ static PyObject *op_throw(PyObject *self, PyObject *args)
     if (!PyArg_UnpackTuple(args, "throw", 1, 3, &type, &value, &traceback)) {
         return NULL;
     }
-    if (drop(op) && op->context->loop != NULL && tdl__files_schedule(op->context) < 0) {
+    if (leave(op) < 0) {
         return NULL;
-    }
-    abandon(op);
-    if (op->phase != FILES_PENDING) {
-        op->phase = FILES_TAKEN;
     }
     if (PyExceptionInstance_Check(type)) {
         PyErr_SetObject((PyObject *)Py_TYPE(type), type);
@@ -497,15 +518,16 @@ static PyObject *op_throw(PyObject *self, PyObject *args)
 
 static PyObject *op_close(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    FileOp *op = TDL_FILE_OP(self);
-    if (drop(op) && op->context->loop != NULL && tdl__files_schedule(op->context) < 0) {
+    if (leave(TDL_FILE_OP(self)) < 0) {
         PyErr_Clear();
     }
-    abandon(op);
-    if (op->phase != FILES_PENDING) {
-        op->phase = FILES_TAKEN;
-    }
     Py_RETURN_NONE;
+}
+
+static PyObject *op_keep(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    TDL_FILE_OP(self)->kept = true;
+    return Py_NewRef(self);
 }
 
 static PyObject *op_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
@@ -675,6 +697,10 @@ static PyMethodDef op_methods[] = {
     {"throw", op_throw, METH_VARARGS,
      PyDoc_STR("throw($self, type, value=None, traceback=None, /)\n--\n\nDrop the operation and raise.")},
     {"close", op_close, METH_NOARGS, PyDoc_STR("close($self, /)\n--\n\nDrop the operation.")},
+    {"keep", op_keep, METH_NOARGS,
+     PyDoc_STR(
+         "keep($self, /)\n--\n\nHave it outlive who awaits it: a cancel leaves it running, and it may be "
+         "awaited again. Return it.")},
     {"cancel", (PyCFunction)(void (*)(void))op_cancel, METH_FASTCALL | METH_KEYWORDS,
      PyDoc_STR(
          "cancel($self, /, msg=None)\n--\n\nDrop the operation; those who wait get CancelledError at once.")},
