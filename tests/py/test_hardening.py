@@ -1,10 +1,13 @@
 """Misuse that must end in an exception or in nothing, never in an abort, a hang, or another's descriptor."""
 import asyncio
+import contextlib
 import contextvars
 import ctypes
+import errno
 import gc
 import os
 import resource
+import select
 import socket
 import sys
 import threading
@@ -360,6 +363,79 @@ def test_a_write_never_reaches_who_has_the_number_next(loop):
     b.close()
     d.close()
     os.close(number)
+
+
+@pytest.mark.parametrize("way", ["unconnected", "connected", "queued"])
+def test_a_datagram_never_reaches_who_has_the_number_next(loop, way, tmp_path):
+    unix = way == "queued"  # where the kernel refuses what a peer does not read
+    a, peer = (socket.socket(socket.AF_UNIX if unix else socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+    for name, sock in (("a", a), ("peer", peer)):
+        sock.bind(str(tmp_path / name) if unix else ("127.0.0.1", 0))
+        sock.setblocking(False)
+    address = None if way == "connected" else peer.getsockname()
+    if way == "connected":
+        a.connect(peer.getsockname())
+    told = []
+    protocol = type("P", (asyncio.DatagramProtocol,), {})()
+    protocol.error_received = lambda exc: told.append(exc.errno)
+    protocol.datagram_received = lambda data, addr: told.append(data)
+    transport, _ = loop.run_until_complete(loop.create_datagram_endpoint(lambda: protocol, sock=a))
+    turns(loop)
+    while way == "queued" and not transport.get_write_buffer_size():
+        transport.sendto(b"secret", address)
+    number, duplicate = a.fileno(), a.dup()  # epoll goes on telling of a file that somebody still has
+    a.close()
+    c, d = pair() if way == "connected" else socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    d.setblocking(False)
+    move_to(c.detach(), number)
+    d.send(b"another's")
+    while way == "queued" and select.select([peer], [], [], 0)[0]:
+        peer.recv(10)
+    transport.sendto(b"secret", address)
+    turns(loop)
+    with pytest.raises(BlockingIOError):
+        d.recv(10)
+    assert os.read(number, 20) == b"another's"
+    assert told and set(told) == {errno.EBADF}
+    transport.abort()
+    turns(loop)
+    os.fstat(number)
+    for sock in (peer, d, duplicate):
+        sock.close()
+    os.close(number)
+
+
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+def test_a_listener_closed_behind_its_server_takes_no_connections_of_the_next(loop, kind, tmp_path):
+    def listener(name):
+        if kind == "tcp":
+            return socket.create_server(("127.0.0.1", 0))
+        sock = socket.socket(socket.AF_UNIX)
+        sock.bind(str(tmp_path / name))
+        sock.listen()
+        return sock
+
+    served = []
+    first, second = listener("a"), listener("b")
+    server = loop.run_until_complete(loop.create_server(lambda: served.append(1) or asyncio.Protocol(), sock=first))
+    number, duplicate = first.fileno(), first.dup()  # epoll goes on telling of a file that somebody still has
+    address = first.getsockname()
+    loop.run_until_complete(asyncio.sleep(0))
+    server.sockets[0]._sock.close()
+    move_to(second.detach(), number)
+    second = socket.socket(fileno=number)
+    clients = [socket.socket(second.family) for _ in range(2)]
+    clients[0].connect(address)
+    clients[1].connect(second.getsockname())
+    turns(loop, 5)
+    second.setblocking(False)
+    second.accept()[0].close()
+    assert not served
+    for sock in (*clients, second, duplicate):
+        sock.close()
+    with contextlib.suppress(ValueError):  # as asyncio's, which asks a closed socket for its number
+        server.close()
+    turns(loop)
 
 
 @pytest.mark.parametrize("operation", ["sock_recv", "sock_recv_into", "sock_sendall"])

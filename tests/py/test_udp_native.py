@@ -1,7 +1,9 @@
 """Datagram endpoints in C: batches, address forms, refusals and ends, against asyncio where asyncio defines them."""
 import asyncio
+import copy
 import gc
 import os
+import pickle
 import random
 import socket
 import struct
@@ -65,6 +67,96 @@ def senders(count, family=socket.AF_INET, host="127.0.0.1"):
         sock.bind((host, 0))
         sock.setblocking(False)
     return socks
+
+
+@pytest.mark.parametrize("way", ["pair", "named", "connected late"])
+def test_a_datagram_without_an_address_goes_to_the_peer_of_a_unix_socket(loop, tmp_path, way):
+    """asyncio takes the empty name of an unnamed peer for none, raises a TypeError and closes."""
+    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    if way != "pair":
+        a.close()
+        b.close()
+        a, b = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
+        b.bind(str(tmp_path / "b"))
+    if way == "named":
+        a.connect(str(tmp_path / "b"))
+    a.setblocking(False)
+    b.setblocking(False)
+
+    async def main():
+        transport, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, sock=a)
+        if way == "connected late":
+            a.connect(str(tmp_path / "b"))
+        transport.sendto(b"x")
+        transport.sendto(bytearray(b"y"), None)
+        assert [b.recv(10), b.recv(10)] == [b"x", b"y"]
+        sent = 2
+        while not transport.get_write_buffer_size():
+            transport.sendto(b"z%d" % sent)
+            sent += 1
+        transport.sendto(b"last")
+        transport.close()
+        got = b""
+        while got != b"last":
+            got = await loop.sock_recv(b, 10)
+
+    loop.run_until_complete(main())
+    b.close()
+
+
+@twin
+async def test_asyncios_inherited_flow_control_works_on_the_marks_in_force(t):
+    """The slots of asyncio's mixin lie over no other field, and say what C goes by."""
+    kinds = [await endpoint(t)]
+    server = await t.loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+    kinds.append(await t.loop.create_connection(lambda: t.recorder("s"), *server.sockets[0].getsockname()))
+    for transport, protocol in kinds:
+        mixin = asyncio.transports._FlowControlMixin
+        t.log(transport._low_water, transport._high_water, transport._protocol_paused, transport._loop is t.loop)
+        mixin._set_write_buffer_limits(transport, high=4000)
+        t.log(transport._low_water, transport._high_water, transport.get_write_buffer_limits())
+        mixin.set_write_buffer_limits(transport, 100, 50)
+        t.log(transport._low_water, transport._high_water, mixin.get_write_buffer_limits(transport))
+        t.call(mixin._set_write_buffer_limits, transport, 1, 2)
+        mixin._maybe_pause_protocol(transport)
+        mixin._maybe_resume_protocol(transport)
+        transport._protocol_paused = True
+        mixin._maybe_resume_protocol(transport)
+        t.log(transport._protocol_paused, transport.is_closing())
+        transport.close()
+        await protocol.done
+    server.close()
+
+
+@pytest.mark.parametrize("kind", ["udp", "tcp"])
+def test_transports_are_made_by_their_loop_and_by_nothing_else(loop, kind):
+    async def main():
+        if kind == "udp":
+            return (await loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0)))[0]
+        a, peer = socket.socketpair()
+        peer.close()
+        return (await loop.create_connection(asyncio.Protocol, sock=a))[0]
+
+    transport = loop.run_until_complete(main())
+    cls = type(transport)
+    makers = [
+        cls, lambda: cls.__new__(cls), lambda: object.__new__(cls), lambda: asyncio.transports._FlowControlMixin.__new__(cls),
+        lambda: type("Sub", (cls,), {}), lambda: copy.copy(transport), lambda: copy.deepcopy(transport),
+        lambda: pickle.loads(pickle.dumps(transport)), transport.__init__, lambda: transport.__init__(None, loop),
+        lambda: asyncio.transports._FlowControlMixin.__init__(transport, None, loop),
+    ]
+    for maker in makers:
+        with pytest.raises((TypeError, AttributeError)):
+            maker()
+    for name in ("_low_water", "_high_water", "_protocol_paused"):
+        with pytest.raises(AttributeError):
+            delattr(transport, name)
+    for value in (-1, "x", None, 2**200):
+        with pytest.raises((ValueError, TypeError, OverflowError)):
+            transport._high_water = value
+    transport.close()
+    loop.run_until_complete(asyncio.sleep(0))
+    assert transport._loop is None
 
 
 @twin

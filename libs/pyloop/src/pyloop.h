@@ -321,6 +321,7 @@ extern PyMethodDef tdl__poller_methods[];
 struct tdl_watch *tdl__watch_get(TdlLoop *loop, int fd);
 void tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObject *owner);
 bool tdl__watch_unset(struct tdl_watch *w, int event);
+void tdl__watch_retire(struct tdl_watch *w, int event);
 void tdl__watch_release(struct tdl_watch *w);
 void tdl__watch_again(struct tdl_watch *w);
 void tdl__watch_drained(struct tdl_watch *w);
@@ -347,6 +348,10 @@ int tdl__check_closed(TdlLoop *loop);
 PyObject *tdl__future_new(TdlLoop *loop);
 PyObject *tdl__item_owner(struct tdl_item *item);
 
+/* Slots of asyncio's _FlowControlMixin, the base of both kinds of transports. Nothing is kept in them: properties of the
+ * same names lie over them, so that its inherited methods work on the fields that C uses. */
+enum { TDL_MIXIN_SLOTS = 4 };
+
 /* transport.c and server.c: stream transports */
 int tdl__stream_type(PyObject *module);
 int tdl__acceptor_type(PyObject *module);
@@ -354,6 +359,8 @@ PyObject *tdl__stream_item_owner(struct tdl_item *item);
 void tdl__streams_send_held(TdlLoop *loop);
 int tdl__parse_write_limits(TdlLoop *loop, PyObject *args, PyObject *kwargs, size_t *high_water,
                             size_t *low_water);
+int tdl__parse_water(PyObject *value, size_t *water);
+int tdl__parse_flag(PyObject *value, bool *flag);
 PyObject *tdl__acceptor_owner(struct tdl_item *item);
 extern PyMethodDef tdl__transport_loop_methods[];
 extern PyMethodDef tdl__server_loop_methods[];

@@ -14,6 +14,7 @@ typedef struct {
     PyObject *factory;
     PyObject *server;
     PyObject *context;
+    const int *sock_number; /* where sock keeps its number, or NULL */
     struct tdl_item item;
     int fd, backlog;
     int family, type, proto;
@@ -83,6 +84,12 @@ static void accept_failed(TdlAcceptor *a, int error)
     Py_DECREF(exc);
 }
 
+/* Whether the socket still has the number that is watched: it may be another listener's by now. */
+static bool is_open(const TdlAcceptor *a)
+{
+    return (a->sock_number != NULL ? *a->sock_number : tdl__fd_of_open(a->sock)) == a->fd;
+}
+
 static void accept_some(TdlAcceptor *a)
 {
     for (int i = 0; i < a->backlog && !PyErr_Occurred(); i++) {
@@ -98,7 +105,7 @@ static void accept_some(TdlAcceptor *a)
         }
         memcpy(&addr, &storage, sizeof addr);
         accept_connection(a, fd, &addr, len);
-        if (a->loop->closed || tdl__fd_of_open(a->sock) != a->fd) {
+        if (a->loop->closed || !is_open(a)) {
             return; /* a protocol's constructor closed the server */
         }
     }
@@ -111,7 +118,11 @@ static void acceptor_run(struct tdl_item *item)
     if (w != NULL && w->reader.item == item) { /* not stopped since it was queued */
         PyObject *context = Py_NewRef(a->context);
         if (PyContext_Enter(context) == 0) {
-            accept_some(a);
+            if (is_open(a)) {
+                accept_some(a);
+            } else {
+                tdl__watch_release(w); /* closed behind our back: who has the number now is not served here */
+            }
             tdl__context_leave(a->loop, context);
         } else {
             connection_failed(a, NULL);
@@ -141,6 +152,7 @@ static int acceptor_traverse(PyObject *self, visitproc visit, void *arg)
 static int acceptor_clear(PyObject *self)
 {
     TdlAcceptor *a = (TdlAcceptor *)self;
+    a->sock_number = NULL;
     Py_CLEAR(a->sock);
     Py_CLEAR(a->factory);
     Py_CLEAR(a->server);
@@ -186,6 +198,7 @@ static PyObject *loop_start_accepting(PyObject *self, PyObject *args)
     tdl_item_init(&a->item, acceptor_run);
     a->loop = (TdlLoop *)Py_NewRef(self);
     a->sock = Py_NewRef(sock);
+    a->sock_number = tdl__socket_number(loop, sock, fd);
     a->factory = Py_NewRef(factory);
     a->server = Py_NewRef(server);
     a->context = PyContext_CopyCurrent();

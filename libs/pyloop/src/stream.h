@@ -24,7 +24,7 @@ union tdl_stream_addr {
 
 typedef struct tdl_stream {
     PyObject_HEAD PyObject *extra; /* the slot _extra of asyncio.BaseTransport */
-    PyObject *mixin_slots[4]; /* of asyncio's _FlowControlMixin, which its sendfile asks for; unused here */
+    PyObject *mixin_slots[TDL_MIXIN_SLOTS];
     PyObject *weakrefs;
     PyObject *dict; /* users hang attributes on asyncio's transports */
     TdlLoop *loop;
@@ -33,7 +33,7 @@ typedef struct tdl_stream {
     PyObject *sock;         /* NULL until somebody asks for it, if the descriptor came from accept */
     const int *sock_number; /* where that socket keeps its number, or NULL */
     PyObject *server;
-    PyObject *empty_waiter; /* sendfile waits for the buffer to drain */
+    PyObject *empty_waiter; /* what a sendfile waits for: the queue to drain, then the kernel; the loss ends it */
     PyObject *lost_exc;
     struct tdl_watch *watch;
     struct tdl_item read_item, write_item, start_item, lost_item;
@@ -84,6 +84,7 @@ void tdl__stream_write_run(struct tdl_item *item);
 void tdl__stream_queue_clear(TdlStream *t);
 void tdl__stream_maybe_pause(TdlStream *t);
 void tdl__stream_send_held(TdlStream *t);
+void tdl__stream_end_sendfile(TdlStream *t);
 
 /* stream_close.c */
 extern PyMethodDef tdl__stream_close_methods[];

@@ -334,6 +334,36 @@ int tdl__parse_write_limits(TdlLoop *loop, PyObject *args, PyObject *kwargs, siz
     return 0;
 }
 
+/* A mark as asyncio's inherited code sets it. */
+int tdl__parse_water(PyObject *value, size_t *water)
+{
+    Py_ssize_t size = value != NULL ? PyNumber_AsSsize_t(value, PyExc_OverflowError) : 0;
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "a transport's mark cannot be deleted");
+    } else if (size < 0 && !PyErr_Occurred()) {
+        PyErr_SetString(PyExc_ValueError, "a transport's mark must not be negative");
+    }
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    *water = (size_t)size;
+    return 0;
+}
+
+int tdl__parse_flag(PyObject *value, bool *flag)
+{
+    if (value == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "a transport's flag cannot be deleted");
+        return -1;
+    }
+    int truth = PyObject_IsTrue(value);
+    if (truth < 0) {
+        return -1;
+    }
+    *flag = truth > 0;
+    return 0;
+}
+
 static PyObject *stream_set_write_buffer_limits(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     TdlStream *t = TDL_STREAM(self);
@@ -361,12 +391,19 @@ static PyObject *stream_repr(PyObject *self)
                                 t->watch->want & UV_WRITABLE ? "polling" : "idle", t->write_size);
 }
 
+/* asyncio's __init__, inherited, would begin a transport anew that has a connection. */
+static int stream_init(PyObject *self, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
+{
+    PyErr_Format(PyExc_TypeError, "%s is made by a loop, once", Py_TYPE(self)->tp_name);
+    return -1;
+}
+
 static int stream_traverse(PyObject *self, visitproc visit, void *arg)
 {
     TdlStream *t = TDL_STREAM(self);
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(t->extra);
-    for (size_t i = 0; i < sizeof t->mixin_slots / sizeof t->mixin_slots[0]; i++) {
+    for (size_t i = 0; i < TDL_MIXIN_SLOTS; i++) {
         Py_VISIT(t->mixin_slots[i]);
     }
     Py_VISIT(t->dict);
@@ -384,7 +421,7 @@ static int stream_clear(PyObject *self)
 {
     TdlStream *t = TDL_STREAM(self);
     Py_CLEAR(t->extra);
-    for (size_t i = 0; i < sizeof t->mixin_slots / sizeof t->mixin_slots[0]; i++) {
+    for (size_t i = 0; i < TDL_MIXIN_SLOTS; i++) {
         Py_CLEAR(t->mixin_slots[i]);
     }
     Py_CLEAR(t->dict);
@@ -468,6 +505,31 @@ static PyObject *get_protocol_paused(PyObject *self, void *Py_UNUSED(closure))
     return PyBool_FromLong(TDL_STREAM(self)->protocol_paused);
 }
 
+static int set_protocol_paused(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    return tdl__parse_flag(value, &TDL_STREAM(self)->protocol_paused);
+}
+
+static PyObject *get_high_water(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSize_t(TDL_STREAM(self)->high_water);
+}
+
+static int set_high_water(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    return tdl__parse_water(value, &TDL_STREAM(self)->high_water);
+}
+
+static PyObject *get_low_water(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSize_t(TDL_STREAM(self)->low_water);
+}
+
+static int set_low_water(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    return tdl__parse_water(value, &TDL_STREAM(self)->low_water);
+}
+
 static PyObject *get_start_tls(PyObject *Py_UNUSED(self), void *Py_UNUSED(closure))
 {
     Py_RETURN_TRUE;
@@ -510,7 +572,9 @@ static PyGetSetDef stream_getset[] = {
     {"_sock", get_sock, NULL, NULL, NULL},
     {"_loop", get_loop, NULL, NULL, NULL},
     {"_protocol", get_protocol, NULL, NULL, NULL},
-    {"_protocol_paused", get_protocol_paused, NULL, NULL, NULL},
+    {"_protocol_paused", get_protocol_paused, set_protocol_paused, NULL, NULL},
+    {"_high_water", get_high_water, set_high_water, NULL, NULL},
+    {"_low_water", get_low_water, set_low_water, NULL, NULL},
     {"_start_tls_compatible", get_start_tls, NULL, NULL, NULL},
     {"_sendfile_compatible", get_sendfile, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -525,6 +589,7 @@ static PyMemberDef stream_members[] = {
 
 static PyType_Slot stream_slots[] = {
     {Py_tp_doc, TDL_DOC("A connection over a TCP or Unix stream socket, as asyncio.Transport.")},
+    {Py_tp_init, stream_init},
     {Py_tp_dealloc, stream_dealloc},
     {Py_tp_finalize, stream_finalize},
     {Py_tp_traverse, stream_traverse},

@@ -102,11 +102,21 @@ static PyObject *udp_repr(PyObject *self)
                                 t->watch->want & UV_WRITABLE ? "polling" : "idle", t->write_size);
 }
 
+/* asyncio's __init__, inherited, would begin a transport anew that has a connection. */
+static int udp_init(PyObject *self, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
+{
+    PyErr_Format(PyExc_TypeError, "%s is made by a loop, once", Py_TYPE(self)->tp_name);
+    return -1;
+}
+
 static int udp_traverse(PyObject *self, visitproc visit, void *arg)
 {
     TdlUdp *t = TDL_UDP(self);
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(t->extra);
+    for (size_t i = 0; i < TDL_MIXIN_SLOTS; i++) {
+        Py_VISIT(t->mixin_slots[i]);
+    }
     Py_VISIT(t->dict);
     Py_VISIT(t->loop);
     Py_VISIT(t->protocol);
@@ -128,6 +138,9 @@ static int udp_clear(PyObject *self)
 {
     TdlUdp *t = TDL_UDP(self);
     Py_CLEAR(t->extra);
+    for (size_t i = 0; i < TDL_MIXIN_SLOTS; i++) {
+        Py_CLEAR(t->mixin_slots[i]);
+    }
     Py_CLEAR(t->dict);
     Py_CLEAR(t->protocol);
     Py_CLEAR(t->lost_exc);
@@ -171,6 +184,7 @@ static void udp_dealloc(PyObject *self)
     tdl__udp_peers_clear(t);
     Py_CLEAR(t->address);
     Py_CLEAR(t->context);
+    t->sock_number = NULL;
     Py_CLEAR(t->sock);
     Py_CLEAR(t->loop);
     type->tp_free(self);
@@ -197,6 +211,31 @@ static PyObject *get_protocol(PyObject *self, void *Py_UNUSED(closure))
 static PyObject *get_protocol_paused(PyObject *self, void *Py_UNUSED(closure))
 {
     return PyBool_FromLong(TDL_UDP(self)->protocol_paused);
+}
+
+static int set_protocol_paused(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    return tdl__parse_flag(value, &TDL_UDP(self)->protocol_paused);
+}
+
+static PyObject *get_high_water(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSize_t(TDL_UDP(self)->high_water);
+}
+
+static int set_high_water(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    return tdl__parse_water(value, &TDL_UDP(self)->high_water);
+}
+
+static PyObject *get_low_water(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSize_t(TDL_UDP(self)->low_water);
+}
+
+static int set_low_water(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
+{
+    return tdl__parse_water(value, &TDL_UDP(self)->low_water);
 }
 
 static PyMethodDef udp_methods[] = {
@@ -230,7 +269,9 @@ static PyGetSetDef udp_getset[] = {
     {"_sock", get_sock, NULL, NULL, NULL},
     {"_loop", get_loop, NULL, NULL, NULL},
     {"_protocol", get_protocol, NULL, NULL, NULL},
-    {"_protocol_paused", get_protocol_paused, NULL, NULL, NULL},
+    {"_protocol_paused", get_protocol_paused, set_protocol_paused, NULL, NULL},
+    {"_high_water", get_high_water, set_high_water, NULL, NULL},
+    {"_low_water", get_low_water, set_low_water, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -245,6 +286,7 @@ static PyMemberDef udp_members[] = {
 
 static PyType_Slot udp_slots[] = {
     {Py_tp_doc, TDL_DOC("A datagram endpoint, as asyncio.DatagramTransport.")},
+    {Py_tp_init, udp_init},
     {Py_tp_dealloc, udp_dealloc},
     {Py_tp_finalize, udp_finalize},
     {Py_tp_traverse, udp_traverse},
@@ -303,6 +345,7 @@ static TdlUdp *udp_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *protocol
     t->watch->holder = &t->watch;
     t->fd = fd;
     t->sock = Py_NewRef(sock);
+    t->sock_number = tdl__socket_number(loop, sock, fd);
     t->state = TDL_UDP_OPEN;
     return t;
 }
@@ -381,9 +424,10 @@ int tdl__udp_type(PyObject *module)
         return -1;
     }
     PyObject *bases = NULL;
-    if (((PyTypeObject *)datagram)->tp_basicsize != offsetof(TdlUdp, weakrefs)) {
+    if (((PyTypeObject *)st->asyncio_transport)->tp_basicsize != offsetof(TdlUdp, weakrefs) ||
+        ((PyTypeObject *)datagram)->tp_basicsize != offsetof(TdlUdp, mixin_slots)) {
         PyErr_SetString(PyExc_ImportError,
-                        "asyncio.DatagramTransport has another layout than this build of treadle expects");
+                        "asyncio's transports have another layout than this build of treadle expects");
     } else {
         bases = PyTuple_Pack(2, st->asyncio_transport, datagram); /* as asyncio's own is both */
     }

@@ -46,12 +46,14 @@ struct tdl_datagram {
 
 typedef struct tdl_udp {
     PyObject_HEAD PyObject *extra; /* the slot _extra of asyncio.BaseTransport */
+    PyObject *mixin_slots[TDL_MIXIN_SLOTS];
     PyObject *weakrefs;
     PyObject *dict;
     TdlLoop *loop;
     PyObject *protocol;
     PyObject *context; /* of the creator; every callback of the protocol runs in it */
     PyObject *sock;
+    const int *sock_number; /* where that socket keeps its number, or NULL */
     PyObject *address; /* the only address that sendto may name, or None */
     PyObject *lost_exc;
     struct tdl_watch *watch;
@@ -105,6 +107,12 @@ void tdl__udp_shut(TdlUdp *t);
 void tdl__udp_lost_now(TdlUdp *t, PyObject *exc);
 void tdl__udp_force_close(TdlUdp *t, PyObject *exc);
 void tdl__udp_fatal(TdlUdp *t, const char *message);
+
+/* The descriptor, or -1 if the user closed the socket object: the number may be another's by now. */
+static inline int tdl__udp_fd(const TdlUdp *t)
+{
+    return t->sock_number == NULL || *t->sock_number == t->fd ? t->fd : -1;
+}
 
 /* Leave an exception that ends the run raised and the rest of the turn queued; true if it is one. */
 static inline bool tdl__udp_exit_raised(TdlUdp *t)

@@ -8,6 +8,7 @@ void tdl__udp_shut(TdlUdp *t)
         tdl__watch_release(t->watch);
     }
     PyObject *sock = t->sock;
+    t->sock_number = NULL;
     t->sock = NULL;
     t->fd = -1;
     if (sock == NULL) {

@@ -166,7 +166,7 @@ static int receive_inet(TdlUdp *t, char *buffer)
         msgs[i].msg_hdr = (struct msghdr){
             .msg_name = &addrs[i], .msg_namelen = sizeof addrs[i], .msg_iov = &iov[i], .msg_iovlen = 1};
     }
-    int n = recvmmsg(t->fd, msgs, TDL_UDP_BATCH, MSG_DONTWAIT, NULL);
+    int n = recvmmsg(tdl__udp_fd(t), msgs, TDL_UDP_BATCH, MSG_DONTWAIT, NULL);
     for (int i = 0; i < n; i++) {
         PyObject *data = PyBytes_FromStringAndSize(iov[i].iov_base, (Py_ssize_t)msgs[i].msg_len);
         PyObject *addr = peer_tuple(t, (struct sockaddr *)&addrs[i], msgs[i].msg_hdr.msg_namelen);
@@ -182,7 +182,8 @@ static int receive_unix(TdlUdp *t, char *buffer)
 {
     struct sockaddr_un addr;
     socklen_t len = sizeof addr;
-    ssize_t n = recvfrom(t->fd, buffer, TDL_READ_BUFFER_SIZE, MSG_DONTWAIT, (struct sockaddr *)&addr, &len);
+    ssize_t n =
+        recvfrom(tdl__udp_fd(t), buffer, TDL_READ_BUFFER_SIZE, MSG_DONTWAIT, (struct sockaddr *)&addr, &len);
     t->pending_peer[0] = NULL;
     if (n < 0) {
         return -1;
@@ -206,7 +207,8 @@ static int receive_other(TdlUdp *t)
     }
     PyObject *data, *addr;
     t->pending_peer[0] = NULL;
-    int code = PyArg_ParseTuple(pair, "OO", &data, &addr) ? pending_push(t, Py_NewRef(data), Py_NewRef(addr)) : -1;
+    int code =
+        PyArg_ParseTuple(pair, "OO", &data, &addr) ? pending_push(t, Py_NewRef(data), Py_NewRef(addr)) : -1;
     Py_DECREF(pair);
     return code == 0 ? 1 : -1;
 }

@@ -120,12 +120,21 @@ static enum tdl_udp_sent send_by_socket(TdlUdp *t, PyObject *data, PyObject *add
     return TDL_UDP_FAILED;
 }
 
+/* Whether the kernel knows where to send without an address. asyncio takes an empty name for none, as that of one of a Unix
+ * pair, and then fails: it is sent here. */
+static bool has_peer(int fd)
+{
+    struct sockaddr_storage addr;
+    socklen_t len = sizeof addr;
+    return getpeername(fd, (struct sockaddr *)&addr, &len) == 0;
+}
+
 /* Send one datagram; names to look up and other families are for Python's socket. */
 static enum tdl_udp_sent send_view(TdlUdp *t, PyObject *data, const Py_buffer *view, PyObject *addr)
 {
     struct tdl_udp_addr parsed;
     const struct tdl_udp_addr *to = NULL;
-    if (!t->connected) {
+    if (!t->connected && !(addr == Py_None && has_peer(tdl__udp_fd(t)))) {
         if (t->last != NULL && t->last->tuple == addr) {
             to = &t->last->addr;
         } else if (tdl__udp_addr_parse(t->family, addr, &parsed)) {
@@ -134,10 +143,11 @@ static enum tdl_udp_sent send_view(TdlUdp *t, PyObject *data, const Py_buffer *v
             return send_by_socket(t, data, addr);
         }
     }
+    int fd = tdl__udp_fd(t);
     ssize_t n;
     do {
-        n = to == NULL ? send(t->fd, view->buf, (size_t)view->len, 0)
-                       : sendto(t->fd, view->buf, (size_t)view->len, 0, &to->any, to->len);
+        n = to == NULL ? send(fd, view->buf, (size_t)view->len, 0)
+                       : sendto(fd, view->buf, (size_t)view->len, 0, &to->any, to->len);
     } while (n < 0 && errno == EINTR);
     return sent(n);
 }
@@ -266,7 +276,8 @@ static int sendto_view(TdlUdp *t, PyObject *data, const Py_buffer *view, PyObjec
         }
     }
     /* What is kept must not change any more. */
-    PyObject *kept = PyBytes_CheckExact(data) ? Py_NewRef(data) : PyBytes_FromStringAndSize(view->buf, view->len);
+    PyObject *kept =
+        PyBytes_CheckExact(data) ? Py_NewRef(data) : PyBytes_FromStringAndSize(view->buf, view->len);
     int code = kept != NULL ? queue_push(t, kept, addr) : -1;
     Py_XDECREF(kept);
     if (code == 0) {
@@ -335,8 +346,10 @@ static PyObject *udp_sendto(PyObject *self, PyObject *const *args, Py_ssize_t na
 
 PyMethodDef tdl__udp_write_methods[] = {
     {"sendto", (PyCFunction)(void (*)(void))udp_sendto, METH_FASTCALL | METH_KEYWORDS,
-     PyDoc_STR("sendto($self, /, data, addr=None)\n--\n\n"
-               "Send a datagram, or queue it if the kernel takes none now; never blocks. Without addr it goes to the "
-               "endpoint's remote address. What the system refuses goes to the protocol's error_received().")},
+     PyDoc_STR(
+         "sendto($self, /, data, addr=None)\n--\n\n"
+         "Send a datagram, or queue it if the kernel takes none now; never blocks. Without addr it goes to "
+         "the "
+         "endpoint's remote address. What the system refuses goes to the protocol's error_received().")},
     {NULL, NULL, 0, NULL},
 };
