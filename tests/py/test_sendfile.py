@@ -6,7 +6,8 @@ import socket
 
 import pytest
 
-from twin import twin
+from sockets import reset
+from twin import run_arm, subject_loop, twin
 
 
 @pytest.fixture
@@ -90,3 +91,69 @@ async def test_a_peer_that_leaves_ends_the_sendfile(t, path):
     big.close()
     listener.close()
     t.channels["p"] = []
+
+
+ENDS = ["close", "abort", "cancel", "reset", "leave", "protocol"]
+
+
+async def stuck(t, path, big):
+    """A transport whose peer does not read: `big` bytes wait in its buffer, or none."""
+    server, transport, protocol, got, done = await serving(t)
+    listener = socket.create_server(("127.0.0.1", 0))
+    transport.abort()
+    await protocol.done
+    server.close()
+    transport, protocol = await t.loop.create_connection(lambda: t.recorder("q"), *listener.getsockname())
+    peer = listener.accept()[0]
+    listener.close()
+    if big:
+        transport.write(bytes(big))
+    return transport, protocol, peer
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("big", [0, 8_000_000])
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_sendfile_ends_with_its_connection_whatever_it_waits_for(path, end, big, debug):
+    """asyncio's waits for ever once the buffer has drained, and a canceled one refuses writes for ever."""
+    os.truncate(path, 50_000_000)
+
+    async def case(t):
+        transport, protocol, peer = await stuck(t, path, big)
+        with open(path, "rb") as file:
+            task = t.loop.create_task(t.loop.sendfile(transport, file))
+            await t.turns(20)
+            assert not task.done()
+            if end == "close":
+                transport.close()
+                if big:  # what was written before goes out first
+                    peer.settimeout(0)
+                    left = big
+                    while left:
+                        left -= len(await t.loop.sock_recv(peer, min(left, 1_000_000)))
+            elif end == "abort":
+                transport.abort()
+            elif end == "cancel":
+                task.cancel()
+            elif end == "reset":
+                reset(peer)
+            elif end == "leave":
+                peer.close()
+            else:
+                transport._force_close(OSError("told"))
+            await asyncio.wait([task])
+            if end == "cancel":
+                assert task.cancelled()
+                assert transport.get_write_buffer_size() <= big
+                assert transport.is_reading()
+                transport.write(b"goes on")
+                transport.abort()
+            else:
+                assert isinstance(task.exception(), ConnectionError), task.exception()
+            if not transport.is_closing():
+                transport.abort()
+            await protocol.done
+        peer.close()
+
+    channels, logged = run_arm(subject_loop, debug, case)
+    assert not logged and "handler" not in channels

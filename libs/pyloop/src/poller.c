@@ -576,6 +576,16 @@ static void retire(TdlHandle *h)
     }
 }
 
+/* Take a side from the callback that has it, which does not run any more though it was queued. Nothing else is taken. */
+void tdl__watch_retire(struct tdl_watch *w, int event)
+{
+    TdlHandle *h = w != NULL ? side_handle(side_of(w, event)) : NULL;
+    if (h != NULL) {
+        (void)tdl__watch_unset(w, event);
+        retire(h);
+    }
+}
+
 /* As tdl__fd_of, but an object that was closed while it is registered still has the number it was registered by. */
 static int registered_fd(TdlLoop *loop, PyObject *fileobj)
 {

@@ -79,6 +79,7 @@ void tdl__stream_lost_now(TdlStream *t, PyObject *exc)
     Py_XDECREF(result);
     Py_XDECREF(protocol);
     tdl__stream_queue_clear(t);
+    tdl__stream_end_sendfile(t);
     tdl__stream_shut(t);
     Py_CLEAR(t->protocol);
     server_detach(t);

@@ -153,18 +153,43 @@ static ssize_t send_queue(TdlStream *t)
     return n;
 }
 
+/* End what a sendfile waits for, unless it was canceled or has ended already. */
 static void wake_empty_waiter(TdlStream *t, PyObject *exc)
 {
     struct tdl_module_state *st = t->loop->state;
-    if (t->empty_waiter == NULL) {
-        return;
+    PyObject *waiter = Py_XNewRef(t->empty_waiter);
+    PyObject *done = waiter != NULL ? PyObject_CallMethodNoArgs(waiter, st->str_done) : Py_NewRef(Py_True);
+    PyObject *result = done;
+    if (done == Py_False) {
+        result = exc != NULL ? PyObject_CallMethodOneArg(waiter, st->str_set_exception, exc)
+                             : PyObject_CallMethodOneArg(waiter, st->str_set_result, Py_None);
     }
-    PyObject *result = exc != NULL ? PyObject_CallMethodOneArg(t->empty_waiter, st->str_set_exception, exc)
-                                   : PyObject_CallMethodOneArg(t->empty_waiter, st->str_set_result, Py_None);
     if (result == NULL) {
         PyErr_WriteUnraisable((PyObject *)t);
     }
     Py_XDECREF(result);
+    Py_XDECREF(waiter);
+}
+
+/* The connection is lost: a sendfile hears of it whatever it waits for. What sock_sendfile left on the poller is taken away
+ * first, since it would go by the number. Keeps what is raised. */
+void tdl__stream_end_sendfile(TdlStream *t)
+{
+    if (!t->sendfile) {
+        return;
+    }
+    PyObject *raised = PyErr_GetRaisedException();
+    tdl__watch_retire(t->watch, UV_WRITABLE);
+    PyObject *exc = PyObject_CallFunction(PyExc_ConnectionError, "s", "Connection is closed by peer");
+    if (exc != NULL) {
+        wake_empty_waiter(t, exc);
+        Py_DECREF(exc);
+    } else {
+        PyErr_WriteUnraisable((PyObject *)t);
+    }
+    if (raised != NULL) {
+        PyErr_SetRaisedException(raised);
+    }
 }
 
 static void send_failed(TdlStream *t, int error)
@@ -183,10 +208,12 @@ static void send_failed(TdlStream *t, int error)
 static void drained(TdlStream *t)
 {
     (void)tdl__watch_unset(t->watch, UV_WRITABLE);
-    wake_empty_waiter(t, NULL);
     if (t->state == TDL_STREAM_CLOSING) {
-        tdl__stream_lost_now(t, Py_None);
-    } else if (t->eof) {
+        tdl__stream_lost_now(t, Py_None); /* a sendfile has nobody to send to */
+        return;
+    }
+    wake_empty_waiter(t, NULL);
+    if (t->eof) {
         (void)shutdown(tdl__stream_fd(t), SHUT_WR);
     }
 }
@@ -590,6 +617,17 @@ static PyObject *stream_make_empty_waiter(PyObject *self, PyObject *Py_UNUSED(ig
     return waiter;
 }
 
+/* _sendfile_waits_for(future): sock_sendfile waits for the kernel; the loss of the connection ends that wait too. */
+static PyObject *stream_sendfile_waits_for(PyObject *self, PyObject *future)
+{
+    TdlStream *t = TDL_STREAM(self);
+    Py_XSETREF(t->empty_waiter, Py_NewRef(future));
+    if (t->state == TDL_STREAM_CLOSED) {
+        tdl__stream_end_sendfile(t);
+    }
+    Py_RETURN_NONE;
+}
+
 static PyObject *stream_reset_empty_waiter(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlStream *t = TDL_STREAM(self);
@@ -613,6 +651,7 @@ PyMethodDef tdl__stream_write_methods[] = {
     {"can_write_eof", stream_can_write_eof, METH_NOARGS,
      PyDoc_STR("can_write_eof($self, /)\n--\n\nReturn True: a stream socket can be half-closed.")},
     {"_make_empty_waiter", stream_make_empty_waiter, METH_NOARGS, NULL},
+    {"_sendfile_waits_for", stream_sendfile_waits_for, METH_O, NULL},
     {"_reset_empty_waiter", stream_reset_empty_waiter, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

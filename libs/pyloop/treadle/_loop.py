@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import types
 import warnings
 import weakref
 from asyncio import base_events, constants, coroutines, events, trsock, unix_events
@@ -40,6 +41,22 @@ def _pool_is_known(executor: Any) -> bool:
     else:
         initializer = getattr(make_context(), "initializer", executor)
     return initializer is None and not executor._broken
+
+
+@types.coroutine
+def _sending(transport: Any, operation: Any) -> Any:
+    """Await a sock_sendfile, and let the end of the connection end what it waits for."""
+    step, value = operation.send, None
+    while True:
+        try:
+            future = step(value)
+        except StopIteration as done:
+            return done.value
+        transport._sendfile_waits_for(future)
+        try:
+            step, value = operation.send, (yield future)
+        except BaseException as exc:
+            step, value = operation.throw, exc
 
 
 def _before_fork() -> None:
@@ -503,9 +520,12 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[mi
             return int(await super()._sendfile_native(transp, file, offset, count))
         resume_reading = transp.is_reading()
         transp.pause_reading()
-        await transp._make_empty_waiter()
+        empty = transp._make_empty_waiter()
         try:
-            return int(await self.sock_sendfile(transp._sock, file, offset, count, fallback=False))
+            await empty
+            if transp.is_closing():
+                raise ConnectionError("Connection is closed by peer")
+            return int(await _sending(transp, self.sock_sendfile(transp._sock, file, offset, count, fallback=False)))
         finally:
             transp._reset_empty_waiter()
             if resume_reading:
