@@ -131,10 +131,12 @@ static void job_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
+    Py_TRASHCAN_BEGIN(self, job_dealloc);
     (void)job_clear(self);
     Py_CLEAR(TDL_JOB(self)->loop);
     type->tp_free(self);
     Py_DECREF(type);
+    Py_TRASHCAN_END;
 }
 
 /* _make_job(future, func, args): what run_in_executor puts into the pool's queue. */
@@ -180,7 +182,8 @@ static PyType_Slot job_slots[] = {
 static PyType_Spec job_spec = {
     .name = "treadle._treadle.ExecutorJob",
     .basicsize = sizeof(TdlJob),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = job_slots,
 };
 

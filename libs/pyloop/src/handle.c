@@ -1,7 +1,10 @@
 /* Handles: callbacks that wait for their turn or their time. */
 #include "handle.h"
 
-enum { TDL_HANDLE_FREE_MAX = 2048 };
+enum {
+    TDL_HANDLE_FREE_MAX = 2048,
+    TDL_HANDLE_ENDING_MAX = 32, /* ends of handles inside each other, each of some frames of C */
+};
 
 TdlHandle *tdl__handle_of(struct tdl_item *item)
 {
@@ -124,25 +127,21 @@ int tdl__handle_traverse(PyObject *self, visitproc visit, void *arg)
 int tdl__handle_clear(PyObject *self)
 {
     TdlHandle *h = TDL_HANDLE(self);
+    h->item.link.flags |= TDL_HANDLE_CANCELLED; /* there is nothing left to call */
     Py_CLEAR(h->callback);
     Py_CLEAR(h->arg);
     Py_CLEAR(h->context);
     return 0;
 }
 
-void tdl__handle_dealloc(PyObject *self)
+/* Let go of all that the handle holds, and keep or free its memory. */
+static void handle_end(struct tdl_module_state *st, TdlHandle *h)
 {
-    TdlHandle *h = TDL_HANDLE(self);
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
+    PyTypeObject *type = Py_TYPE(h);
     if (h->item.link.flags & TDL_HANDLE_DEBUG) {
         tdl__handle_forget_debug(h);
     }
-    if (h->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(self);
-    }
-    (void)tdl__handle_clear(self);
-    struct tdl_module_state *st = h->loop->state;
+    (void)tdl__handle_clear((PyObject *)h);
     Py_CLEAR(h->loop);
     if (type == st->timer_handle_type && st->timer_free_count < TDL_HANDLE_FREE_MAX) {
         h->loop = (TdlLoop *)(void *)st->timer_free;
@@ -153,9 +152,36 @@ void tdl__handle_dealloc(PyObject *self)
         st->handle_free = h;
         st->handle_free_count++;
     } else {
-        PyObject_GC_Del(self);
+        PyObject_GC_Del(h);
         Py_DECREF(type);
     }
+}
+
+/* What a handle holds may hold another handle, and so on for ever: from some depth on a handle waits until the outermost
+ * has ended. CPython's own trashcan does the same at several times the cost. */
+void tdl__handle_dealloc(PyObject *self)
+{
+    TdlHandle *h = TDL_HANDLE(self);
+    struct tdl_module_state *st = h->loop->state;
+    PyObject_GC_UnTrack(self);
+    if (h->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(self);
+    }
+    if (st->ending_depth == TDL_HANDLE_ENDING_MAX) {
+        h->weakrefs = (PyObject *)st->ending;
+        st->ending = h;
+        return;
+    }
+    PyTypeObject *type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(self)); /* it keeps the state */
+    st->ending_depth++;
+    handle_end(st, h);
+    while (st->ending != NULL && st->ending_depth == 1) {
+        TdlHandle *next = st->ending;
+        st->ending = (TdlHandle *)(void *)next->weakrefs;
+        handle_end(st, next);
+    }
+    st->ending_depth--;
+    Py_DECREF(type);
 }
 
 static void free_kept(PyObject *self)

@@ -123,6 +123,9 @@ static PyObject *handle_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 static PyObject *handle_get_context(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    if (TDL_HANDLE(self)->context == NULL) {
+        Py_RETURN_NONE; /* the collector took it apart */
+    }
     return Py_XNewRef(tdl__handle_own_context(TDL_HANDLE(self)));
 }
 
@@ -182,7 +185,7 @@ static PyObject *get_loop(PyObject *self, void *Py_UNUSED(closure))
 
 static PyObject *get_context(PyObject *self, void *Py_UNUSED(closure))
 {
-    return Py_XNewRef(tdl__handle_own_context(TDL_HANDLE(self)));
+    return handle_get_context(self, NULL);
 }
 
 static PyObject *get_source_traceback(PyObject *self, void *Py_UNUSED(closure))

@@ -239,14 +239,14 @@ static PyObject *loop_wake(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* What asyncio's own code would find under the name now: debuggers and tests replace the classes. Borrowed. */
+/* What asyncio's own code would find under the name now: debuggers and tests replace the classes, while one is called too. */
 static PyObject *find_class(PyObject *module_dict, PyObject *name)
 {
     PyObject *found = PyDict_GetItemWithError(module_dict, name);
     if (found == NULL && !PyErr_Occurred()) {
         PyErr_SetObject(PyExc_NameError, name);
     }
-    return found;
+    return Py_XNewRef(found);
 }
 
 PyObject *tdl__future_new(TdlLoop *loop)
@@ -254,7 +254,9 @@ PyObject *tdl__future_new(TdlLoop *loop)
     struct tdl_module_state *st = loop->state;
     PyObject *type = find_class(st->futures_dict, st->str_Future);
     PyObject *stack[1] = {(PyObject *)loop};
-    return type != NULL ? PyObject_Vectorcall(type, stack, 0, st->loop_kwname) : NULL;
+    PyObject *future = type != NULL ? PyObject_Vectorcall(type, stack, 0, st->loop_kwname) : NULL;
+    Py_XDECREF(type);
+    return future;
 }
 
 static PyObject *loop_create_future(PyObject *self, PyObject *Py_UNUSED(ignored))
@@ -269,8 +271,11 @@ static PyObject *task_new(PyObject *self, PyObject *coro, PyObject *name, PyObje
     PyObject *type = find_class(st->tasks_dict, st->str_Task);
     PyObject *stack[5] = {NULL, coro, self, name, context};
     PyObject *kwnames = name == Py_None && context == Py_None ? st->loop_kwname : st->task_kwnames;
-    return type != NULL ? PyObject_Vectorcall(type, stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames)
-                        : NULL;
+    PyObject *task = type != NULL
+                         ? PyObject_Vectorcall(type, stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames)
+                         : NULL;
+    Py_XDECREF(type);
+    return task;
 }
 
 /* create_task(coro, *, name=None, context=None); any other shape is asyncio's own to answer. */

@@ -108,6 +108,8 @@ struct tdl_module_state {
     unsigned handle_free_count;
     TdlTimerHandle *timer_free;
     unsigned timer_free_count;
+    TdlHandle *ending; /* handles that end when the outermost end is over, linked by their weakrefs field */
+    unsigned ending_depth;
 };
 
 /* How a handle keeps its arguments, in link.user. */

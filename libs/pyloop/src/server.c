@@ -163,11 +163,13 @@ static void acceptor_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
+    Py_TRASHCAN_BEGIN(self, acceptor_dealloc);
     (void)acceptor_clear(self);
     Py_CLEAR(((TdlAcceptor *)self)->context);
     Py_CLEAR(((TdlAcceptor *)self)->loop);
     type->tp_free(self);
     Py_DECREF(type);
+    Py_TRASHCAN_END;
 }
 
 static int socket_option(int fd, int option)

@@ -340,6 +340,7 @@ static void sockwait_dealloc(PyObject *self)
     TdlSockWait *s = (TdlSockWait *)self;
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
+    Py_TRASHCAN_BEGIN(self, sockwait_dealloc);
     if (s->weakrefs != NULL) {
         PyObject_ClearWeakRefs(self);
     }
@@ -348,6 +349,7 @@ static void sockwait_dealloc(PyObject *self)
     Py_CLEAR(s->loop);
     PyObject_GC_Del(self);
     Py_DECREF(type);
+    Py_TRASHCAN_END;
 }
 
 static PyMethodDef sockwait_methods[] = {

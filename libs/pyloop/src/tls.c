@@ -134,8 +134,8 @@ static Py_ssize_t read_object(TdlTls *p, Py_ssize_t size, PyObject *buffer)
         return -1;
     }
     PyObject *stack[3] = {p->sslobj, length, buffer};
-    PyObject *count = PyObject_VectorcallMethod(state_of(p)->str_read, stack,
-                                                3 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    PyObject *count =
+        PyObject_VectorcallMethod(state_of(p)->str_read, stack, 3 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
     Py_DECREF(length);
     Py_ssize_t n = count != NULL ? PyLong_AsSsize_t(count) : -1;
     Py_XDECREF(count);
@@ -250,7 +250,8 @@ static int read_buffered(TdlTls *p)
 {
     struct tdl_module_state *st = state_of(p);
     PyObject *hint = PyObject_GetAttr(p->incoming, st->str_pending);
-    PyObject *buffer = hint != NULL ? PyObject_CallMethodOneArg(p->app_protocol, st->str_get_buffer, hint) : NULL;
+    PyObject *buffer =
+        hint != NULL ? PyObject_CallMethodOneArg(p->app_protocol, st->str_get_buffer, hint) : NULL;
     PyObject *view = buffer != NULL ? PyMemoryView_FromObject(buffer) : NULL;
     Py_XDECREF(hint);
     Py_XDECREF(buffer);
@@ -458,9 +459,11 @@ static void tls_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
+    Py_TRASHCAN_BEGIN(self, tls_dealloc);
     (void)tls_clear(self);
     type->tp_free(self);
     Py_DECREF(type);
+    Py_TRASHCAN_END;
 }
 
 static PyObject *get_loop(PyObject *self, void *Py_UNUSED(closure))
@@ -532,7 +535,8 @@ PyObject *tdl__tls_setup(PyObject *module, PyObject *args)
 {
     struct tdl_module_state *st = tdl__state_of_module(module);
     PyObject *wrapped, *flushing, *again, *transport;
-    if (!PyArg_ParseTuple(args, "OOO!O!", &wrapped, &flushing, &PyTuple_Type, &again, &PyType_Type, &transport)) {
+    if (!PyArg_ParseTuple(args, "OOO!O!", &wrapped, &flushing, &PyTuple_Type, &again, &PyType_Type,
+                          &transport)) {
         return NULL;
     }
     Py_XSETREF(st->tls_wrapped, Py_NewRef(wrapped));

@@ -231,19 +231,16 @@ static PyObject *stream_get_extra_info(PyObject *self, PyObject *args, PyObject 
         return NULL;
     }
     tdl__stream_flush(t);
-    PyObject *extra = extra_dict(t);
-    PyObject *value = extra != NULL ? PyDict_GetItemWithError(extra, name) : NULL;
-    if (value != NULL || PyErr_Occurred()) {
-        return Py_XNewRef(value);
+    PyObject *extra = Py_XNewRef(extra_dict(t)); /* a name's __eq__ may replace it */
+    PyObject *value = extra != NULL ? Py_XNewRef(PyDict_GetItemWithError(extra, name)) : NULL;
+    if (value == NULL && !PyErr_Occurred() && PyUnicode_Check(name) && (t->fd >= 0 || t->peer_len != 0)) {
+        value = lazy_extra(t, name);
+        if (value != NULL && PyDict_SetItem(extra, name, value) < 0) {
+            Py_CLEAR(value);
+        }
     }
-    value = PyUnicode_Check(name) && (t->fd >= 0 || t->peer_len != 0) ? lazy_extra(t, name) : NULL;
-    if (value != NULL && PyDict_SetItem(extra, name, value) < 0) {
-        Py_CLEAR(value);
-    }
-    if (value == NULL) {
-        return PyErr_Occurred() ? NULL : Py_NewRef(fallback);
-    }
-    return value;
+    Py_XDECREF(extra);
+    return value != NULL || PyErr_Occurred() ? value : Py_NewRef(fallback);
 }
 
 static PyObject *stream_pause_reading(PyObject *self, PyObject *Py_UNUSED(ignored))
@@ -465,6 +462,7 @@ static void stream_dealloc(PyObject *self)
         return;
     }
     PyObject_GC_UnTrack(self);
+    Py_TRASHCAN_BEGIN(self, stream_dealloc);
     if (t->weakrefs != NULL) {
         PyObject_ClearWeakRefs(self);
     }
@@ -479,6 +477,7 @@ static void stream_dealloc(PyObject *self)
     Py_CLEAR(t->loop);
     type->tp_free(self);
     Py_DECREF(type);
+    Py_TRASHCAN_END;
 }
 
 static PyObject *get_sock(PyObject *self, void *Py_UNUSED(closure))

@@ -174,6 +174,7 @@ static void udp_dealloc(PyObject *self)
         return;
     }
     PyObject_GC_UnTrack(self);
+    Py_TRASHCAN_BEGIN(self, udp_dealloc);
     if (t->weakrefs != NULL) {
         PyObject_ClearWeakRefs(self);
     }
@@ -189,6 +190,7 @@ static void udp_dealloc(PyObject *self)
     Py_CLEAR(t->loop);
     type->tp_free(self);
     Py_DECREF(type);
+    Py_TRASHCAN_END;
 }
 
 static PyObject *get_sock(PyObject *self, void *Py_UNUSED(closure))
@@ -309,8 +311,9 @@ static PyType_Spec udp_spec = {
 static TdlUdp *udp_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *protocol, PyObject *address,
                        PyObject *extra)
 {
-    PyObject *peer = PyDict_GetItemWithError(extra, loop->state->str_peername);
+    PyObject *peer = Py_XNewRef(PyDict_GetItemWithError(extra, loop->state->str_peername));
     int connected = peer != NULL ? PyObject_IsTrue(peer) : 0;
+    Py_XDECREF(peer);
     if (connected < 0 || PyErr_Occurred()) {
         return NULL;
     }

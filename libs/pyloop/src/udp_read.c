@@ -99,7 +99,9 @@ static void receive_failed(TdlUdp *t)
         return;
     }
     PyObject *exc = PyErr_GetRaisedException();
-    PyObject *result = PyObject_CallMethodOneArg(t->protocol, t->loop->state->str_error_received, exc);
+    PyObject *protocol = Py_NewRef(t->protocol);
+    PyObject *result = PyObject_CallMethodOneArg(protocol, t->loop->state->str_error_received, exc);
+    Py_DECREF(protocol);
     if (result == NULL) {
         callback_failed(t);
     }
