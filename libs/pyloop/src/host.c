@@ -108,7 +108,7 @@ static uint64_t forget_snapshot(TdlLoop *loop)
 {
     tdl__snapshot_forget(loop);
     host_before_poll(&loop->host);
-    if (tdl_sched_has_ready(&loop->sched) || tdl_sched_stopping(&loop->sched)) {
+    if (tdl_sched_has_ready(&loop->sched) || tdl_sched_stopping(&loop->sched) || loop->fired != NULL) {
         return 0;
     }
     return tdl_sched_has_timers(&loop->sched) ? tdl_sched_timeout(&loop->sched, tdl__clock_ns()) : UINT64_MAX;

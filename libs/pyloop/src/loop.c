@@ -308,7 +308,7 @@ static PyObject *loop_create_task(PyObject *self, PyObject *const *args, Py_ssiz
 static PyObject *loop_signal_fds(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlLoop *loop = TDL_LOOP(self);
-    if (tdl__check_closed(loop) < 0 || tdl__uv_check_fork(loop) < 0 || tdl__uv_signal_open(loop) < 0) {
+    if (tdl__check_closed(loop) < 0 || tdl__uv_check_fork(loop) < 0) {
         return NULL;
     }
     return Py_BuildValue("(ii)", loop->signal_rfd, loop->signal_wfd);

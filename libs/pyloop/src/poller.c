@@ -67,20 +67,10 @@ static int table_reserve(TdlLoop *loop, int fd)
     return 0;
 }
 
-/* Make the handle known to libuv, by a descriptor of ours: it tries what it is given in epoll and aborts if that is gone a
- * moment later, and it would make what others share non-blocking. The number it polls is set when it is armed. */
+/* Make the handle known to libuv. The number it polls is set when it is armed. */
 static int make_ready(struct tdl_watch *w)
 {
-    int own = eventfd(0, EFD_CLOEXEC);
-    int fd = own >= 0 ? own : w->fd;
-    int flags = own < 0 ? fcntl(fd, F_GETFL) : O_NONBLOCK;
-    int code = flags < 0 ? -errno : uv_poll_init(&w->loop->uv->uv, &w->poll, fd);
-    if (code == 0 && (flags & O_NONBLOCK) == 0) {
-        (void)fcntl(fd, F_SETFL, flags);
-    }
-    if (own >= 0) {
-        close(own);
-    }
+    int code = tdl__poll_init(w->loop, &w->poll);
     w->ready = code == 0;
     return code;
 }
@@ -175,20 +165,44 @@ static bool by_edge(const struct tdl_watch *w)
     return w->edge && w->want == UV_READABLE && w->reader.item->run != tdl__handle_run;
 }
 
-void tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObject *owner)
+static void leave(struct tdl_watch *w)
 {
-    struct tdl_watch_side *side = side_of(w, event);
-    PyObject *old = side->owner;
-    side->item = item;
-    side->owner = Py_NewRef(owner);
-    w->want |= (uint8_t)event;
-    if (w->armed_edge && !by_edge(w)) {
-        w->armed = 0;
+    uv_poll_stop(&w->poll);
+    w->entered = false;
+    w->armed = 0;
+}
+
+/* Ask the kernel for what is wanted: 0, or a code, and nothing is asked for. */
+static int arm(struct tdl_watch *w)
+{
+    int code = w->ready ? 0 : make_ready(w);
+    if (code < 0) {
+        return code;
     }
-    if ((w->want & ~w->armed) != 0) {
-        mark_dirty(w);
+    w->poll.io_watcher.fd = w->fd;
+    w->armed = 0;
+    w->armed_edge = by_edge(w);
+    w->loop->uv_dirty = true;
+    int events = w->want | (w->armed_edge ? UV_DISCONNECT : 0);
+    if (w->want != 0) {
+        code = uv_poll_start(&w->poll, events, on_poll);
     }
-    Py_XDECREF(old);
+    if (w->want != 0 && code == 0) {
+        code = tdl__poll_enter(w->loop, &w->poll.io_watcher, w->armed_edge ? EPOLLET : 0);
+    }
+    if (w->want == 0 || code < 0) {
+        leave(w);
+    } else {
+        w->entered = true;
+        w->armed = w->want;
+    }
+    return code;
+}
+
+/* Whether libuv can be called: no thread runs it, and its epoll is this process's own. */
+static bool uv_is_ours(const TdlLoop *loop)
+{
+    return !loop->in_uv && !tdl__uv_forked(loop);
 }
 
 /* Nobody has this side any more. Returns the object that the last side leaves behind, for the caller to let go. */
@@ -202,6 +216,33 @@ static PyObject *forget_side(struct tdl_watch *w, int event)
     PyObject *fileobj = w->fileobj;
     w->fileobj = NULL;
     return fileobj;
+}
+
+/* What stands in epoll already is changed before the next poll, when changes that undo each other are none. */
+int tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObject *owner)
+{
+    struct tdl_watch_side *side = side_of(w, event);
+    PyObject *old = side->owner;
+    int code = 0;
+    side->item = item;
+    side->owner = Py_NewRef(owner);
+    w->want |= (uint8_t)event;
+    if (w->armed_edge && !by_edge(w)) {
+        w->armed = 0;
+    }
+    if ((w->want & ~w->armed) != 0) {
+        if (w->entered || w->loop->lingering || !uv_is_ours(w->loop)) {
+            mark_dirty(w);
+        } else if ((code = arm(w)) < 0) {
+            PyObject *fileobj = forget_side(w, event);
+            Py_DECREF(owner);
+            Py_XDECREF(fileobj);
+        } else {
+            tdl__loop_wake(w->loop);
+        }
+    }
+    Py_XDECREF(old);
+    return code;
 }
 
 bool tdl__watch_unset(struct tdl_watch *w, int event)
@@ -254,13 +295,6 @@ struct tdl_watch *tdl__watch_of_socket(TdlLoop *loop, int fd, PyObject *sock)
     return w;
 }
 
-static void leave(struct tdl_watch *w)
-{
-    uv_poll_stop(&w->poll);
-    w->entered = false;
-    w->armed = 0;
-}
-
 void tdl__watch_release(struct tdl_watch *w)
 {
     TdlLoop *loop = w->loop;
@@ -283,53 +317,14 @@ void tdl__watch_release(struct tdl_watch *w)
     mark_dirty(w);
     /* The descriptor may be closed as soon as this returns, so the kernel must forget it now. The loop's
      * thread is in no uv_run while we hold the GIL, unless another thread asks: then apply does it. */
-    if (!loop->in_uv && w->entered && !tdl__uv_forked(loop)) {
+    if (w->entered && uv_is_ours(loop)) {
         leave(w);
     }
+    loop->lingering |= w->entered;
     Py_CLEAR(w->sock_ref);
     Py_XDECREF(reader);
     Py_XDECREF(writer);
     Py_XDECREF(fileobj);
-}
-
-/* Enter the descriptor into epoll here, and take it out of the list of what libuv would enter: libuv aborts on a number
- * that was closed, or that means a regular file by now, and without the GIL any thread may do so at any time. */
-bool tdl__poll_enter(uv_poll_t *poll, int fd, uint32_t events)
-{
-    uv__io_t *io = &poll->io_watcher;
-    int epoll = uv_backend_fd(poll->loop);
-    struct epoll_event event = {.events = io->pevents | events, .data.fd = fd};
-    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) < 0 &&
-        (errno != EEXIST || epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event) < 0)) {
-        return false;
-    }
-    struct {
-        void **next, **prev;
-    } *link = (void *)&io->watcher_queue; /* two pointers, whatever the version of libuv calls them */
-    _Static_assert(sizeof io->watcher_queue == sizeof *link, "a link of libuv's queues is two pointers");
-    link->prev[0] = link->next;
-    link->next[1] = link->prev;
-    link->next = link->prev = (void **)link;
-    io->events = io->pevents;
-    return true;
-}
-
-static void arm(struct tdl_watch *w)
-{
-    if (!w->ready && make_ready(w) < 0) {
-        return; /* closed since it was asked for, as if it never were ready */
-    }
-    w->poll.io_watcher.fd = w->fd;
-    w->armed = 0;
-    w->armed_edge = by_edge(w);
-    int events = w->want | (w->armed_edge ? UV_DISCONNECT : 0);
-    if (w->want == 0 || uv_poll_start(&w->poll, events, on_poll) < 0 ||
-        !tdl__poll_enter(&w->poll, w->fd, w->armed_edge ? EPOLLET : 0)) {
-        leave(w);
-    } else {
-        w->entered = true;
-        w->armed = w->want;
-    }
 }
 
 /* The kernel has told of what is readable: find it readable at the next poll too, unless it is drained until then, or
@@ -361,6 +356,7 @@ bool tdl__poller_again(TdlLoop *loop)
 
 static void uv_forget(struct tdl_watch *w)
 {
+    tdl__poll_park(&w->poll);
     uv_close((uv_handle_t *)&w->poll, on_closed);
     w->loop->uv_dirty = true;
 }
@@ -403,15 +399,37 @@ static struct tdl_watch *close_released(struct tdl_watch *w)
     return rest;
 }
 
+/* The kernel refused, and nobody waits for its answer: both sides are found ready, and their owners look at the error or
+ * try their calls, and the kernel is asked again before the next poll. What was closed is never ready, as with any epoll. */
+static void refused(struct tdl_watch *w, int code)
+{
+    if (code != -EBADF && code != -EPERM) {
+        w->error = -code;
+        fire(w, UV_READABLE | UV_WRITABLE);
+    }
+}
+
+bool tdl__watch_failed(struct tdl_watch *w)
+{
+    if (w == NULL || w->error == 0) {
+        return false;
+    }
+    errno = w->error;
+    w->error = 0;
+    PyErr_SetFromErrno(PyExc_OSError);
+    return true;
+}
+
 /* Releases go first: each takes its number out of epoll, which may be another's number by now. */
 void tdl__poller_apply(TdlLoop *loop)
 {
     struct tdl_watch *w = loop->dirty;
     loop->dirty = NULL;
+    loop->lingering = false;
     for (w = close_released(w); w != NULL; w = w->next_dirty) {
-        if (w->want != w->armed) {
-            arm(w);
-            loop->uv_dirty = true;
+        int code = w->want != w->armed ? arm(w) : 0;
+        if (code < 0) {
+            refused(w, code);
         }
     }
 }
@@ -602,6 +620,14 @@ static int registered_fd(TdlLoop *loop, PyObject *fileobj)
     return -1;
 }
 
+/* Let go of a watch that nobody waits by, if it still is that number's: any code may have run meanwhile. */
+static void drop_unwanted(TdlLoop *loop, int fd, struct tdl_watch *w)
+{
+    if (tdl__watch_get(loop, fd) == w && w->want == 0 && w->holder == NULL) {
+        tdl__watch_release(w);
+    }
+}
+
 static int watch_handle(TdlLoop *loop, PyObject *fileobj, int fd, int event, TdlHandle *h)
 {
     struct tdl_watch *w = tdl__watch_get(loop, fd);
@@ -619,9 +645,13 @@ static int watch_handle(TdlLoop *loop, PyObject *fileobj, int fd, int event, Tdl
     if (w->want == 0 && w->fileobj == NULL) {
         w->fileobj = Py_NewRef(fileobj);
     }
-    tdl__watch_set(w, event, &h->item, (PyObject *)h);
+    int code = tdl__watch_set(w, event, &h->item, (PyObject *)h);
     retire(old);
-    return 0;
+    if (code < 0) {
+        drop_unwanted(loop, fd, w);
+        tdl__raise_uv(code);
+    }
+    return code;
 }
 
 static PyObject *watch_callback(TdlLoop *loop, PyObject *const *args, Py_ssize_t nargs, int event)
@@ -672,10 +702,8 @@ static PyObject *unwatch(TdlLoop *loop, PyObject *fileobj, int event)
         Py_RETURN_FALSE;
     }
     TdlHandle *old = side_handle(side_of(w, event));
-    bool had = tdl__watch_unset(w, event); /* may run any code: look again */
-    if (tdl__watch_get(loop, fd) == w && w->want == 0 && w->holder == NULL) {
-        tdl__watch_release(w);
-    }
+    bool had = tdl__watch_unset(w, event);
+    drop_unwanted(loop, fd, w);
     retire(old);
     return PyBool_FromLong(had);
 }

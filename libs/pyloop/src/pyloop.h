@@ -104,6 +104,8 @@ struct tdl_module_state {
     TDL_NAMES(TDL_NAME_FIELD)
 #undef TDL_NAME_FIELD
     struct tdl_dns_state dns;
+    uv_poll_t
+        poll_model; /* as libuv's own set-up leaves a handle that polls nothing; type is 0 if it is not understood */
     TdlHandle *handle_free; /* handles kept for reuse, linked by their loop field; each still owns its type */
     unsigned handle_free_count;
     TdlTimerHandle *timer_free;
@@ -165,6 +167,7 @@ struct tdl_watch {
     uv_poll_t poll;
     TdlLoop *loop;
     int fd;
+    int error;       /* why the kernel would not watch it, until its owner is told */
     uint8_t want;    /* UV_READABLE and UV_WRITABLE bits that have a side */
     uint8_t armed;   /* poll: what libuv has been asked for */
     uint8_t revents; /* poll: what libuv reported since the last dispatch */
@@ -215,6 +218,7 @@ struct tdl_loop {
     struct tdl_watch *dirty; /* watches whose interest changed since the last poll */
     struct tdl_watch *spare; /* let go, with handles that libuv still knows */
     int spare_count;
+    bool lingering;          /* a dirty watch was let go and still stands in epoll */
     struct tdl_node again;   /* watches to find readable at the next poll, whatever the kernel says */
     struct tdl_watch *fired; /* poll: watches with revents */
     struct tdl_watch **fired_tail;
@@ -312,16 +316,19 @@ void tdl__loop_wake(TdlLoop *loop);
 /* uvhandle.c: opening and closing the loop's libuv */
 int tdl__uv_open(TdlLoop *loop);
 void tdl__uv_close(TdlLoop *loop);
-int tdl__uv_signal_open(TdlLoop *loop);
 int tdl__uv_check_fork(TdlLoop *loop);
 bool tdl__uv_forked(const TdlLoop *loop);
-int tdl__uv_setup(void);
+int tdl__uv_setup(struct tdl_module_state *st);
+int tdl__poll_init(TdlLoop *loop, uv_poll_t *poll);
+void tdl__poll_park(uv_poll_t *poll);
+int tdl__poll_enter(TdlLoop *loop, uv__io_t *io, uint32_t events);
 void tdl__raise_uv(int code);
 
 /* poller.c */
 extern PyMethodDef tdl__poller_methods[];
 struct tdl_watch *tdl__watch_get(TdlLoop *loop, int fd);
-void tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObject *owner);
+int tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObject *owner);
+bool tdl__watch_failed(struct tdl_watch *w);
 bool tdl__watch_unset(struct tdl_watch *w, int event);
 void tdl__watch_retire(struct tdl_watch *w, int event);
 void tdl__watch_release(struct tdl_watch *w);
@@ -339,7 +346,6 @@ struct tdl_watch *tdl__watch_of_socket(TdlLoop *loop, int fd, PyObject *sock);
 void tdl__watch_rest(struct tdl_watch *w, int event);
 char *tdl__read_buffer(TdlLoop *loop);
 void tdl__poller_after_fork(TdlLoop *loop);
-bool tdl__poll_enter(uv_poll_t *poll, int fd, uint32_t events);
 const int *tdl__socket_number(TdlLoop *loop, PyObject *sock, int fd);
 
 /* loop.c */

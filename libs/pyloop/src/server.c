@@ -65,7 +65,7 @@ static void accept_connection(TdlAcceptor *a, int fd, const union tdl_stream_add
 
 static bool out_of_resources(int error)
 {
-    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM || error == ENOSPC;
 }
 
 /* Report a failed accept; without descriptors left the loop pauses accepting for a second. */
@@ -118,10 +118,14 @@ static void acceptor_run(struct tdl_item *item)
     if (w != NULL && w->reader.item == item) { /* not stopped since it was queued */
         PyObject *context = Py_NewRef(a->context);
         if (PyContext_Enter(context) == 0) {
-            if (is_open(a)) {
-                accept_some(a);
-            } else {
+            if (!is_open(a)) {
                 tdl__watch_release(w); /* closed behind our back: who has the number now is not served here */
+            } else if (w->error != 0) {
+                int error = w->error;
+                w->error = 0;
+                accept_failed(a, error);
+            } else {
+                accept_some(a);
             }
             tdl__context_leave(a->loop, context);
         } else {
@@ -218,8 +222,13 @@ static PyObject *loop_start_accepting(PyObject *self, PyObject *args)
         Py_DECREF(a);
         return NULL;
     }
-    tdl__watch_set(w, UV_READABLE, &a->item, (PyObject *)a);
+    int code = tdl__watch_set(w, UV_READABLE, &a->item, (PyObject *)a);
     Py_DECREF(a); /* the watch keeps it */
+    if (code < 0) {
+        tdl__watch_release(w);
+        tdl__raise_uv(code);
+        return NULL;
+    }
     Py_RETURN_NONE;
 }
 

@@ -138,7 +138,7 @@ static void sockwait_run(struct tdl_item *item)
     if (!s->loop->closed && s->state == TDL_SOCKWAIT_WAITING && s->future != NULL) {
         PyObject *done = PyObject_CallMethodNoArgs(s->future, s->loop->state->str_done);
         if (done == Py_False) {
-            PyObject *value = try_now(s);
+            PyObject *value = tdl__watch_failed(tdl__watch_get(s->loop, s->fd)) ? NULL : try_now(s);
             if (value != NULL || PyErr_Occurred()) {
                 unwatch(s);
                 settle(s, value);
@@ -189,8 +189,11 @@ static int start_waiting(TdlSockWait *s)
     }
     s->state = TDL_SOCKWAIT_WAITING;
     w->edge |= event_of(s) == UV_READABLE; /* each operation tries before it waits */
-    tdl__watch_set(w, event_of(s), &s->item, (PyObject *)s);
-    return 0;
+    int code = tdl__watch_set(w, event_of(s), &s->item, (PyObject *)s);
+    if (code < 0) {
+        tdl__raise_uv(code);
+    }
+    return code;
 }
 
 /* Forget the buffer before it is told: its end may run any code, that ends the wait again. */

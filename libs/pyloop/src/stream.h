@@ -91,6 +91,7 @@ extern PyMethodDef tdl__stream_close_methods[];
 void tdl__stream_lost_run(struct tdl_item *item);
 void tdl__stream_close(TdlStream *t);
 void tdl__stream_fatal(TdlStream *t, const char *message);
+void tdl__stream_unwatched(TdlStream *t);
 void tdl__stream_force_close(TdlStream *t, PyObject *exc);
 void tdl__stream_lost_now(TdlStream *t, PyObject *exc);
 void tdl__stream_shut(TdlStream *t);

@@ -168,6 +168,15 @@ void tdl__stream_fatal(TdlStream *t, const char *message)
     Py_DECREF(exc);
 }
 
+/* The kernel would not watch the descriptor, as the raised OSError says: nothing more would be heard of the connection. */
+void tdl__stream_unwatched(TdlStream *t)
+{
+    PyObject *exc = PyErr_GetRaisedException();
+    tdl__stream_call_handler(t, "Fatal error: the socket cannot be polled", exc);
+    tdl__stream_force_close(t, exc);
+    Py_DECREF(exc);
+}
+
 static PyObject *none_or_error(void)
 {
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);

@@ -18,8 +18,13 @@ void tdl__stream_update_reading(TdlStream *t)
         return;
     }
     if (want) {
+        int code = 0;
         if (t->watch->reader.owner == NULL) {
-            tdl__watch_set(t->watch, UV_READABLE, &t->read_item, (PyObject *)t);
+            code = tdl__watch_set(t->watch, UV_READABLE, &t->read_item, (PyObject *)t);
+        }
+        if (code < 0) {
+            tdl__raise_uv(code);
+            tdl__stream_unwatched(t);
         }
     } else {
         (void)tdl__watch_unset(t->watch, UV_READABLE);
@@ -235,6 +240,9 @@ void tdl__stream_read_run(struct tdl_item *item)
     TdlStream *t = TDL_CONTAINER_OF(item, TdlStream, read_item);
     if (t->watch != NULL) {
         tdl__watch_again(t->watch); /* until a recv drains it, if it comes to one */
+        if (t->watch->error != 0 && tdl__watch_failed(t->watch)) {
+            tdl__stream_unwatched(t);
+        }
     }
     if (!t->loop->closed && t->state == TDL_STREAM_OPEN && !t->paused && !t->read_eof) {
         PyObject *context = Py_NewRef(t->context);

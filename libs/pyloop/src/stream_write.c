@@ -237,6 +237,9 @@ static void write_ready(TdlStream *t)
 void tdl__stream_write_run(struct tdl_item *item)
 {
     TdlStream *t = TDL_CONTAINER_OF(item, TdlStream, write_item);
+    if (tdl__watch_failed(t->watch)) {
+        tdl__stream_unwatched(t);
+    }
     if (!t->loop->closed && t->state <= TDL_STREAM_CLOSING && t->queue_len > 0 && !t->held) {
         PyObject *context = Py_NewRef(t->context);
         if (PyContext_Enter(context) == 0) {
@@ -256,10 +259,14 @@ static int want_writable(TdlStream *t)
         PyErr_SetString(PyExc_RuntimeError, "Event loop is closed");
         return -1;
     }
+    int code = 0;
     if (t->watch->writer.owner == NULL) {
-        tdl__watch_set(t->watch, UV_WRITABLE, &t->write_item, (PyObject *)t);
+        code = tdl__watch_set(t->watch, UV_WRITABLE, &t->write_item, (PyObject *)t);
     }
-    return 0;
+    if (code < 0) {
+        tdl__raise_uv(code);
+    }
+    return code;
 }
 
 /* asyncio's answers to a write that cannot be taken: 1 dropped, -1 raised, 0 go on. */

@@ -58,12 +58,14 @@ typedef struct tdl_udp {
     PyObject *lost_exc;
     struct tdl_watch *watch;
     struct tdl_item read_item, write_item, start_item, lost_item;
-    struct tdl_udp_peer *peers; /* by hash of the address; made when the first datagram comes, grown while it misses */
+    struct tdl_udp_peer
+        *peers; /* by hash of the address; made when the first datagram comes, grown while it misses */
     uint32_t peers_len, peers_missed;
-    struct tdl_udp_peer *last;  /* the peer of the datagram that was handed over last */
-    struct tdl_datagram pending[TDL_UDP_BATCH]; /* received, not handed over: the protocol paused in between */
+    struct tdl_udp_peer *last; /* the peer of the datagram that was handed over last */
+    struct tdl_datagram
+        pending[TDL_UDP_BATCH]; /* received, not handed over: the protocol paused in between */
     struct tdl_udp_peer *pending_peer[TDL_UDP_BATCH]; /* where they came from, NULL if not in peers */
-    struct tdl_datagram *queue;                 /* not sent yet, from queue_head on */
+    struct tdl_datagram *queue;                       /* not sent yet, from queue_head on */
     uint32_t queue_head, queue_len, queue_cap;
     size_t write_size;
     size_t high_water, low_water;
@@ -71,10 +73,10 @@ typedef struct tdl_udp {
     int family;
     uint32_t conn_lost;
     uint8_t pending_head, pending_len;
-    uint8_t state;   /* enum tdl_udp_state */
-    bool connected;  /* the socket has a peer: addresses are not passed to the kernel */
-    bool paused;     /* pause_reading() */
-    bool started;    /* connection_made was due, reading may begin */
+    uint8_t state;  /* enum tdl_udp_state */
+    bool connected; /* the socket has a peer: addresses are not passed to the kernel */
+    bool paused;    /* pause_reading() */
+    bool started;   /* connection_made was due, reading may begin */
     bool protocol_paused;
 } TdlUdp;
 
@@ -107,6 +109,7 @@ void tdl__udp_shut(TdlUdp *t);
 void tdl__udp_lost_now(TdlUdp *t, PyObject *exc);
 void tdl__udp_force_close(TdlUdp *t, PyObject *exc);
 void tdl__udp_fatal(TdlUdp *t, const char *message);
+void tdl__udp_unwatched(TdlUdp *t);
 
 /* The descriptor, or -1 if the user closed the socket object: the number may be another's by now. */
 static inline int tdl__udp_fd(const TdlUdp *t)

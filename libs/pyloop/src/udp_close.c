@@ -119,6 +119,15 @@ void tdl__udp_fatal(TdlUdp *t, const char *message)
     Py_DECREF(exc);
 }
 
+/* The kernel would not watch the descriptor, as the raised OSError says: nothing more would be heard of it. */
+void tdl__udp_unwatched(TdlUdp *t)
+{
+    PyObject *exc = PyErr_GetRaisedException();
+    tdl__udp_call_handler(t, "Fatal error: the socket cannot be polled", exc);
+    tdl__udp_force_close(t, exc);
+    Py_DECREF(exc);
+}
+
 static PyObject *none_or_error(void)
 {
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);

@@ -18,8 +18,14 @@ void tdl__udp_update_reading(TdlUdp *t)
         return;
     }
     if (t->started && !t->paused && t->state == TDL_UDP_OPEN) {
+        int code = 0;
         if (t->watch->reader.owner == NULL) {
-            tdl__watch_set(t->watch, UV_READABLE, &t->read_item, (PyObject *)t);
+            code = tdl__watch_set(t->watch, UV_READABLE, &t->read_item, (PyObject *)t);
+        }
+        if (code < 0) {
+            tdl__raise_uv(code);
+            tdl__udp_unwatched(t);
+            return;
         }
         if (t->pending_len > 0 && t->read_item.link.state == TDL_ITEM_IDLE) {
             Py_INCREF(t); /* the queue's reference */
@@ -293,6 +299,9 @@ static void read_some(TdlUdp *t)
 void tdl__udp_read_run(struct tdl_item *item)
 {
     TdlUdp *t = TDL_CONTAINER_OF(item, TdlUdp, read_item);
+    if (tdl__watch_failed(t->watch)) {
+        tdl__udp_unwatched(t);
+    }
     if (!t->loop->closed && reads(t)) {
         PyObject *context = Py_NewRef(t->context);
         if (PyContext_Enter(context) < 0) {

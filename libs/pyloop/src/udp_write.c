@@ -212,6 +212,9 @@ static void write_ready(TdlUdp *t)
 void tdl__udp_write_run(struct tdl_item *item)
 {
     TdlUdp *t = TDL_CONTAINER_OF(item, TdlUdp, write_item);
+    if (tdl__watch_failed(t->watch)) {
+        tdl__udp_unwatched(t);
+    }
     if (!t->loop->closed && t->fd >= 0 && t->watch != NULL && t->watch->writer.owner != NULL) {
         PyObject *context = Py_NewRef(t->context);
         if (PyContext_Enter(context) == 0) {
@@ -271,8 +274,13 @@ static int sendto_view(TdlUdp *t, PyObject *data, const Py_buffer *view, PyObjec
             PyErr_SetString(PyExc_RuntimeError, "Event loop is closed");
             return -1;
         }
+        int refused = 0;
         if (t->watch->writer.owner == NULL) {
-            tdl__watch_set(t->watch, UV_WRITABLE, &t->write_item, (PyObject *)t);
+            refused = tdl__watch_set(t->watch, UV_WRITABLE, &t->write_item, (PyObject *)t);
+        }
+        if (refused < 0) {
+            tdl__raise_uv(refused);
+            return -1;
         }
     }
     /* What is kept must not change any more. */

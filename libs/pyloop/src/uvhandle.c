@@ -31,8 +31,107 @@ void tdl__raise_uv(int code)
     PyErr_SetFromErrno(PyExc_OSError);
 }
 
+/* A link of libuv's queues is two pointers, whatever its version calls them. */
+struct link {
+    void **next, **prev;
+};
+_Static_assert(sizeof((uv__io_t *)0)->watcher_queue == sizeof(struct link), "a link is two pointers");
+
+static void link_init(void *at)
+{
+    struct link *link = at;
+    link->next = link->prev = at;
+}
+
+static bool link_is_alone(const void *at)
+{
+    const struct link *link = at;
+    return link->next == at && link->prev == at;
+}
+
+/* See how uv_poll_init() leaves a handle. It tries each descriptor in epoll, at three system calls, and aborts if it cannot take
+ * it out again: a loop's handles are copies of this one. */
+static int model_make(uv_loop_t *uv, uv_poll_t *model)
+{
+    uv_poll_t poll;
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int code = fd >= 0 ? uv_poll_init(uv, &poll, fd) : -errno;
+    if (code == 0) {
+        *model = poll;
+        model->type = poll.type == UV_POLL && poll.io_watcher.fd == fd && poll.io_watcher.events == 0 &&
+                              poll.io_watcher.pevents == 0 && link_is_alone(&poll.io_watcher.watcher_queue) &&
+                              link_is_alone(&poll.io_watcher.pending_queue)
+                          ? UV_POLL
+                          : UV_UNKNOWN_HANDLE;
+        uv_close((uv_handle_t *)&poll, NULL);
+        (void)uv_run(uv, UV_RUN_NOWAIT);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return code;
+}
+
+/* By a descriptor of ours, since uv_poll_init() would make what others share non-blocking. */
+static int poll_init_slow(uv_loop_t *uv, uv_poll_t *poll)
+{
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int code = fd >= 0 ? uv_poll_init(uv, poll, fd) : -errno;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return code;
+}
+
+/* Give a handle that polls nothing a number that nobody can poll, and libuv's epoll cannot hold: what libuv takes out of epoll as
+ * it closes the handle may be another's number by now. */
+void tdl__poll_park(uv_poll_t *poll)
+{
+    poll->io_watcher.fd = uv_backend_fd(poll->loop);
+}
+
+int tdl__poll_init(TdlLoop *loop, uv_poll_t *poll)
+{
+    const uv_poll_t *model = &loop->state->poll_model;
+    int code = 0;
+    if (model->type != UV_POLL) {
+        code = poll_init_slow(&loop->uv->uv, poll);
+    } else {
+        _Static_assert(sizeof(uv_prepare_t) <= sizeof *poll, "a handle of another type has room");
+        (void)uv_prepare_init(&loop->uv->uv,
+                              (uv_prepare_t *)(void *)poll); /* for its place in the loop's list */
+        poll->type = UV_POLL;
+        poll->poll_cb = NULL;
+        poll->io_watcher = model->io_watcher;
+        link_init(&poll->io_watcher.watcher_queue);
+        link_init(&poll->io_watcher.pending_queue);
+    }
+    if (code == 0) {
+        tdl__poll_park(poll);
+    }
+    return code;
+}
+
+/* Enter the descriptor into epoll here, and take it out of the list of what libuv would enter: libuv aborts when the kernel
+ * refuses, for want of memory or because the number was closed, and without the GIL any thread may close it at any time. */
+int tdl__poll_enter(TdlLoop *loop, uv__io_t *io, uint32_t events)
+{
+    int epoll = uv_backend_fd(&loop->uv->uv);
+    struct epoll_event event = {.events = io->pevents | events, .data.fd = io->fd};
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, io->fd, &event) < 0 &&
+        (errno != EEXIST || epoll_ctl(epoll, EPOLL_CTL_MOD, io->fd, &event) < 0)) {
+        return -errno;
+    }
+    struct link *link = (void *)&io->watcher_queue;
+    link->prev[0] = link->next;
+    link->next[1] = link->prev;
+    link_init(link);
+    io->events = io->pevents;
+    return 0;
+}
+
 /* What libuv sets up with a process's first loop needs descriptors, and aborts without them: there are some now. */
-int tdl__uv_setup(void)
+int tdl__uv_setup(struct tdl_module_state *st)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     enum { NEEDED = 4 };
@@ -47,7 +146,8 @@ int tdl__uv_setup(void)
     }
     uv_loop_t uv;
     if (code == 0 && (code = uv_loop_init(&uv)) == 0) {
-        code = uv_loop_close(&uv);
+        code = model_make(&uv, &st->poll_model);
+        (void)uv_loop_close(&uv);
     }
     if (code < 0) {
         tdl__raise_uv(code);
@@ -73,31 +173,35 @@ static void on_poll_closed(uv_handle_t *handle)
 }
 
 /* A poll of one of the loop's own descriptors, in a block of its own. */
-static int own_poll_open(TdlLoop *loop, int fd, uv_poll_cb callback, uv_poll_t **out)
+static int own_poll_open(TdlLoop *loop, int fd, uint32_t events, uv_poll_cb callback, uv_poll_t **out)
 {
     uv_poll_t *poll = tdl_calloc(1, sizeof *poll);
     if (poll == NULL) {
         return UV_ENOMEM;
     }
-    int code = uv_poll_init(&loop->uv->uv, poll, fd);
+    int code = tdl__poll_init(loop, poll);
     if (code < 0) {
         tdl_free(poll);
         return code;
     }
     poll->data = loop;
+    poll->io_watcher.fd = fd;
     *out = poll;
-    return uv_poll_start(poll, UV_READABLE, callback);
+    code = uv_poll_start(poll, UV_READABLE, callback);
+    return code == 0 ? tdl__poll_enter(loop, &poll->io_watcher, events) : code;
 }
 
 /* Edge-triggered: a read for each wake would come between the sleep and the GIL. */
 static int wake_poll_open(TdlLoop *loop)
 {
-    int fd = tdl_wake_fd(&loop->wake);
-    int code = own_poll_open(loop, fd, on_wake, &loop->uv->wake_poll);
-    if (code == 0 && !tdl__poll_enter(loop->uv->wake_poll, fd, EPOLLET)) {
-        code = -errno;
-    }
-    return code;
+    return own_poll_open(loop, tdl_wake_fd(&loop->wake), EPOLLET, on_wake, &loop->uv->wake_poll);
+}
+
+/* What libuv itself polls: its own threads' wake-ups. */
+static int libuv_poll_open(TdlLoop *loop)
+{
+    uv__io_t *io = &loop->uv->uv.async_io_watcher;
+    return io->fd >= 0 ? tdl__poll_enter(loop, io, 0) : 0;
 }
 
 static void own_poll_close(uv_poll_t **poll)
@@ -106,6 +210,28 @@ static void own_poll_close(uv_poll_t **poll)
         uv_close((uv_handle_t *)*poll, on_poll_closed);
         *poll = NULL;
     }
+}
+
+static void signal_fds_close(TdlLoop *loop)
+{
+    if (loop->signal_rfd >= 0) {
+        close(loop->signal_rfd);
+        close(loop->signal_wfd);
+    }
+    loop->signal_rfd = -1;
+    loop->signal_wfd = -1;
+}
+
+/* With the loop and not with its first run, as asyncio's, so that a run needs no descriptor. */
+static int signal_open(TdlLoop *loop)
+{
+    int fds[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) < 0) {
+        return -errno;
+    }
+    loop->signal_rfd = fds[0];
+    loop->signal_wfd = fds[1];
+    return own_poll_open(loop, fds[0], 0, on_signal, &loop->uv->signal_poll);
 }
 
 /* libuv 1.44 leaves its epoll open when what it makes next fails. */
@@ -134,42 +260,15 @@ int tdl__uv_open(TdlLoop *loop)
     loop->uv = uv;
     loop->fork_seen = tdl_load_relaxed_u32(&fork_count);
     uv_timer_init(&uv->uv, &uv->timer);
-    code = wake_poll_open(loop);
+    code = libuv_poll_open(loop);
+    if (code == 0) {
+        code = wake_poll_open(loop);
+    }
+    if (code == 0) {
+        code = signal_open(loop);
+    }
     if (code < 0) {
         tdl__uv_close(loop);
-        tdl__raise_uv(code);
-        return -1;
-    }
-    loop->uv_dirty = true;
-    return 0;
-}
-
-static void signal_fds_close(TdlLoop *loop)
-{
-    if (loop->signal_rfd >= 0) {
-        close(loop->signal_rfd);
-        close(loop->signal_wfd);
-    }
-    loop->signal_rfd = -1;
-    loop->signal_wfd = -1;
-}
-
-int tdl__uv_signal_open(TdlLoop *loop)
-{
-    if (loop->signal_rfd >= 0) {
-        return 0;
-    }
-    int fds[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) < 0) {
-        PyErr_SetFromErrno(PyExc_OSError);
-        return -1;
-    }
-    loop->signal_rfd = fds[0];
-    loop->signal_wfd = fds[1];
-    int code = own_poll_open(loop, fds[0], on_signal, &loop->uv->signal_poll);
-    if (code < 0) {
-        own_poll_close(&loop->uv->signal_poll);
-        signal_fds_close(loop);
         tdl__raise_uv(code);
         return -1;
     }
@@ -219,12 +318,15 @@ static int fork_uv(TdlLoop *loop)
     }
     if (code == 0) {
         own_poll_close(&uv->wake_poll);
+        code = libuv_poll_open(loop);
+    }
+    if (code == 0) {
         code = wake_poll_open(loop);
     }
     signal_fork(loop);
     if (code == 0 && uv->signal_poll != NULL) {
         own_poll_close(&uv->signal_poll); /* libuv would abort if the child has closed the number */
-        (void)own_poll_open(loop, loop->signal_rfd, on_signal, &uv->signal_poll);
+        (void)own_poll_open(loop, loop->signal_rfd, 0, on_signal, &uv->signal_poll);
     }
     return code;
 }

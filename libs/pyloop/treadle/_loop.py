@@ -497,12 +497,16 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[mi
                 "socket": trsock.TransportSocket(sock),
             }
         )
-        self._remove_reader(sock.fileno())
-        self.call_later(constants.ACCEPT_RETRY_DELAY, self._resume_serving, protocol_factory, sock, server, backlog)
+        if sock.fileno() != -1 and not self.is_closed():  # the exception handler may have closed either
+            self._remove_reader(sock.fileno())
+            self.call_later(constants.ACCEPT_RETRY_DELAY, self._resume_serving, protocol_factory, sock, server, backlog)
 
     def _resume_serving(self, protocol_factory: Any, sock: Any, server: Any, backlog: int) -> None:
         if sock.fileno() != -1 and (server is None or server.is_serving()):
-            self._start_serving(protocol_factory, sock, None, server, backlog)
+            try:
+                self._start_serving(protocol_factory, sock, None, server, backlog)
+            except OSError as exc:  # the kernel has no room for one more descriptor to poll: try again later
+                self._accept_failed(exc, True, sock, protocol_factory, server, backlog)
 
     def _accept_failed_connection(self, exc: BaseException, protocol: Any, transport: Any = None) -> None:
         if self._debug:
