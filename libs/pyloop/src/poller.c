@@ -654,7 +654,22 @@ static int watch_handle(TdlLoop *loop, PyObject *fileobj, int fd, int event, Tdl
     return code;
 }
 
-static PyObject *watch_callback(TdlLoop *loop, PyObject *const *args, Py_ssize_t nargs, int event)
+/* The context that a registration names, as asyncio's transports do from Python 3.15 on; NULL for none, with an error set for
+ * any other name. */
+static PyObject *given_context(TdlLoop *loop, PyObject *const *values, PyObject *kwnames)
+{
+    for (Py_ssize_t i = 0; kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
+        PyObject *key = PyTuple_GET_ITEM(kwnames, i);
+        if (PyUnicode_Compare(key, loop->state->str_context) == 0) {
+            return values[i] != Py_None ? values[i] : NULL;
+        }
+        PyErr_Format(PyExc_TypeError, "unexpected keyword argument '%U'", key);
+    }
+    return NULL;
+}
+
+static PyObject *watch_callback(TdlLoop *loop, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                                int event)
 {
     if (tdl__check_closed(loop) < 0) {
         return NULL;
@@ -667,7 +682,9 @@ static PyObject *watch_callback(TdlLoop *loop, PyObject *const *args, Py_ssize_t
     if (fd < 0) {
         return NULL;
     }
-    TdlHandle *h = tdl__handle_new(loop, args[1], args + 2, nargs - 2, NULL);
+    PyObject *context = given_context(loop, args + nargs, kwnames);
+    TdlHandle *h =
+        PyErr_Occurred() == NULL ? tdl__handle_new(loop, args[1], args + 2, nargs - 2, context) : NULL;
     if (h == NULL) {
         return NULL;
     }
@@ -708,14 +725,14 @@ static PyObject *unwatch(TdlLoop *loop, PyObject *fileobj, int event)
     return PyBool_FromLong(had);
 }
 
-static PyObject *loop_add_reader(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *loop_add_reader(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    return watch_callback(TDL_LOOP(self), args, nargs, UV_READABLE);
+    return watch_callback(TDL_LOOP(self), args, nargs, kwnames, UV_READABLE);
 }
 
-static PyObject *loop_add_writer(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *loop_add_writer(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    return watch_callback(TDL_LOOP(self), args, nargs, UV_WRITABLE);
+    return watch_callback(TDL_LOOP(self), args, nargs, kwnames, UV_WRITABLE);
 }
 
 static PyObject *loop_remove_reader(PyObject *self, PyObject *fileobj)
@@ -784,8 +801,8 @@ static PyObject *loop_ensure_fd_no_transport(PyObject *self, PyObject *fileobj)
 }
 
 PyMethodDef tdl__poller_methods[] = {
-    {"_add_reader", (PyCFunction)(void (*)(void))loop_add_reader, METH_FASTCALL, NULL},
-    {"_add_writer", (PyCFunction)(void (*)(void))loop_add_writer, METH_FASTCALL, NULL},
+    {"_add_reader", (PyCFunction)(void (*)(void))loop_add_reader, METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"_add_writer", (PyCFunction)(void (*)(void))loop_add_writer, METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_remove_reader", loop_remove_reader, METH_O, NULL},
     {"_remove_writer", loop_remove_writer, METH_O, NULL},
     {"_watched", loop_watched, METH_O, NULL},

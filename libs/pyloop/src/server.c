@@ -38,10 +38,12 @@ static void connection_failed(TdlAcceptor *a, PyObject *protocol)
     Py_DECREF(exc);
 }
 
-static void accept_connection(TdlAcceptor *a, int fd, const union tdl_stream_addr *addr, socklen_t len)
+/* Make the protocol and the transport of one connection, in its own context. */
+static void make_connection(TdlAcceptor *a, int fd, const union tdl_stream_addr *addr, socklen_t len,
+                            PyObject *context)
 {
     PyObject *protocol = PyObject_CallNoArgs(a->factory);
-    TdlStream *t = protocol != NULL ? tdl__stream_new(a->loop, fd, NULL, protocol, a->server) : NULL;
+    TdlStream *t = protocol != NULL ? tdl__stream_new(a->loop, fd, NULL, protocol, a->server, context) : NULL;
     if (t == NULL) {
         close(fd);
         connection_failed(a, protocol);
@@ -61,6 +63,20 @@ static void accept_connection(TdlAcceptor *a, int fd, const union tdl_stream_add
     }
     Py_DECREF(protocol);
     Py_DECREF(t);
+}
+
+/* What the protocol and its factory do with context variables is this connection's: the context is a copy of the server's. */
+static void accept_connection(TdlAcceptor *a, int fd, const union tdl_stream_addr *addr, socklen_t len)
+{
+    PyObject *context = PyContext_Copy(a->context);
+    if (context == NULL || PyContext_Enter(context) < 0) {
+        close(fd);
+        connection_failed(a, NULL);
+    } else {
+        make_connection(a, fd, addr, len, context);
+        tdl__context_leave(a->loop, context);
+    }
+    Py_XDECREF(context);
 }
 
 static bool out_of_resources(int error)
@@ -183,13 +199,15 @@ static int socket_option(int fd, int option)
     return getsockopt(fd, SOL_SOCKET, option, &value, &len) == 0 ? value : 0;
 }
 
-/* _start_accepting(sock, protocol_factory, server, backlog) */
+/* _start_accepting(sock, protocol_factory, server, backlog, context): each connection has a copy of context, None for the
+ * current one. */
 static PyObject *loop_start_accepting(PyObject *self, PyObject *args)
 {
     TdlLoop *loop = TDL_LOOP(self);
-    PyObject *sock, *factory, *server;
+    PyObject *sock, *factory, *server, *context;
     int backlog;
-    if (!PyArg_ParseTuple(args, "OOOi", &sock, &factory, &server, &backlog) || tdl__check_closed(loop) < 0) {
+    if (!PyArg_ParseTuple(args, "OOOiO", &sock, &factory, &server, &backlog, &context) ||
+        tdl__check_closed(loop) < 0) {
         return NULL;
     }
     int fd = tdl__fd_of(sock);
@@ -207,7 +225,7 @@ static PyObject *loop_start_accepting(PyObject *self, PyObject *args)
     a->sock_number = tdl__socket_number(loop, sock, fd);
     a->factory = Py_NewRef(factory);
     a->server = Py_NewRef(server);
-    a->context = PyContext_CopyCurrent();
+    a->context = context != Py_None ? Py_NewRef(context) : PyContext_CopyCurrent();
     a->fd = fd;
     a->backlog = backlog > 0 ? backlog : 1;
     a->family = socket_option(fd, SO_DOMAIN);

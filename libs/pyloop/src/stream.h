@@ -67,7 +67,8 @@ typedef struct tdl_stream {
 #define TDL_STREAM(op) ((TdlStream *)(op))
 
 /* transport.c */
-TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *protocol, PyObject *server);
+TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *protocol, PyObject *server,
+                           PyObject *context);
 int tdl__stream_start(TdlStream *t, PyObject *waiter);
 int tdl__stream_set_protocol(TdlStream *t, PyObject *protocol);
 PyObject *tdl__stream_socket(TdlStream *t);

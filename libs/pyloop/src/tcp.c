@@ -35,7 +35,7 @@ static PyObject *loop_make_stream_fd(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "iOO", &fd, &protocol, &waiter)) {
         return NULL;
     }
-    TdlStream *t = tdl__check_closed(loop) < 0 ? NULL : tdl__stream_new(loop, fd, NULL, protocol, NULL);
+    TdlStream *t = tdl__check_closed(loop) < 0 ? NULL : tdl__stream_new(loop, fd, NULL, protocol, NULL, NULL);
     if (t == NULL) {
         close(fd);
         return NULL;
@@ -48,12 +48,13 @@ static PyObject *loop_make_stream_fd(PyObject *self, PyObject *args)
     return stream_started(t, waiter);
 }
 
-/* _make_stream(sock, protocol, waiter, extra, server): a transport for a connected socket object. */
+/* _make_stream(sock, protocol, waiter, extra, server, context): a transport for a connected socket object, whose callbacks run
+ * in context, None for a copy of the current one. */
 static PyObject *loop_make_stream(PyObject *self, PyObject *args)
 {
     TdlLoop *loop = TDL_LOOP(self);
-    PyObject *sock, *protocol, *waiter, *extra, *server;
-    if (!PyArg_ParseTuple(args, "OOOOO", &sock, &protocol, &waiter, &extra, &server) ||
+    PyObject *sock, *protocol, *waiter, *extra, *server, *context;
+    if (!PyArg_ParseTuple(args, "OOOOOO", &sock, &protocol, &waiter, &extra, &server, &context) ||
         tdl__check_closed(loop) < 0) {
         return NULL;
     }
@@ -61,7 +62,7 @@ static PyObject *loop_make_stream(PyObject *self, PyObject *args)
     if (fd < 0) {
         return NULL;
     }
-    TdlStream *t = tdl__stream_new(loop, fd, sock, protocol, server);
+    TdlStream *t = tdl__stream_new(loop, fd, sock, protocol, server, context != Py_None ? context : NULL);
     if (t == NULL) {
         return NULL;
     }

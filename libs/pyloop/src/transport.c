@@ -39,7 +39,8 @@ int tdl__stream_set_protocol(TdlStream *t, PyObject *protocol)
     return 0;
 }
 
-TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *protocol, PyObject *server)
+TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *protocol, PyObject *server,
+                           PyObject *context)
 {
     struct tdl_module_state *st = loop->state;
     TdlStream *t = (TdlStream *)st->stream_type->tp_alloc(st->stream_type, 0);
@@ -55,7 +56,7 @@ TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *prot
     tdl_item_init(&t->lost_item, tdl__stream_lost_run);
     t->high_water = TDL_STREAM_HIGH_WATER;
     t->low_water = TDL_STREAM_HIGH_WATER / 4;
-    t->context = PyContext_CopyCurrent();
+    t->context = context != NULL ? Py_NewRef(context) : PyContext_CopyCurrent();
     if (t->context == NULL || tdl__stream_set_protocol(t, protocol) < 0) {
         Py_DECREF(t);
         return NULL;

@@ -367,10 +367,17 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[mi
     create_connection.__wrapped__ = _UnixLoop.create_connection  # type: ignore[attr-defined]
 
     def _make_socket_transport(
-        self, sock: Any, protocol: Any, waiter: Any = None, *, extra: Any = None, server: Any = None
+        self,
+        sock: Any,
+        protocol: Any,
+        waiter: Any = None,
+        *,
+        extra: Any = None,
+        server: Any = None,
+        context: Any = None,
     ) -> Any:
         self._ensure_fd_no_transport(sock)
-        return self._make_stream(sock, protocol, waiter, extra, server)
+        return self._make_stream(sock, protocol, waiter, extra, server, context)
 
     def _make_datagram_transport(
         self, sock: Any, protocol: Any, address: Any = None, waiter: Any = None, extra: Any = None
@@ -402,6 +409,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[mi
         server: Any = None,
         ssl_handshake_timeout: Any = constants.SSL_HANDSHAKE_TIMEOUT,
         ssl_shutdown_timeout: Any = constants.SSL_SHUTDOWN_TIMEOUT,
+        context: Any = None,
     ) -> Any:
         from ._tls import TLSProtocol
 
@@ -416,7 +424,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[mi
             ssl_handshake_timeout=ssl_handshake_timeout,
             ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
-        self._make_stream(rawsock, ssl_protocol, None, extra, server)
+        self._make_stream(rawsock, ssl_protocol, None, extra, server, context)
         return ssl_protocol._app_transport
 
     async def start_tls(
@@ -470,13 +478,20 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[mi
     # Servers
 
     def _start_serving(
-        self, protocol_factory: Any, sock: Any, sslcontext: Any = None, server: Any = None, backlog: int = 100, *args: Any
+        self,
+        protocol_factory: Any,
+        sock: Any,
+        sslcontext: Any = None,
+        server: Any = None,
+        backlog: int = 100,
+        *timeouts: Any,
+        context: Any = None,
     ) -> None:
         if sslcontext is not None:
             from ._tls import Acceptor
 
-            protocol_factory = Acceptor(self, protocol_factory, sslcontext, *args)
-        self._start_accepting(sock, protocol_factory, server, backlog)
+            protocol_factory = Acceptor(self, protocol_factory, sslcontext, *timeouts)
+        self._start_accepting(sock, protocol_factory, server, backlog, context)
 
     def _accept_failed(
         self, exc: OSError, pause: bool, sock: Any, protocol_factory: Any, server: Any, backlog: int
