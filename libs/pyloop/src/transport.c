@@ -584,6 +584,7 @@ static PyMemberDef stream_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(TdlStream, weakrefs), READONLY, NULL},
     {"__dictoffset__", T_PYSSIZET, offsetof(TdlStream, dict), READONLY, NULL},
     {"_sock_fd", T_INT, offsetof(TdlStream, fd), READONLY, NULL},
+    {"_paused", T_BOOL, offsetof(TdlStream, paused), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
