@@ -42,6 +42,35 @@ PyObject *tdl__import_from(const char *module_name, const char *name)
     return value;
 }
 
+/* What of asyncio's the module calls or derives from; the first that is missing is the import's error. */
+static int import_names(struct tdl_module_state *st)
+{
+    const struct {
+        PyObject **value;
+        const char *module, *name;
+    } wanted[] = {
+        {&st->asyncio_handle, "asyncio.events", "Handle"},
+        {&st->asyncio_timer_handle, "asyncio.events", "TimerHandle"},
+        {&st->asyncio_transport, "asyncio.transports", "_FlowControlMixin"},
+        {&st->buffered_protocol, "asyncio.protocols", "BufferedProtocol"},
+        {&st->futures_dict, "asyncio.futures", "__dict__"},
+        {&st->tasks_dict, "asyncio.tasks", "__dict__"},
+        {&st->socket_type, "socket", "socket"},
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        *wanted[i].value = tdl__import_from(wanted[i].module, wanted[i].name);
+        if (*wanted[i].value == NULL) {
+            return -1;
+        }
+    }
+    st->asyncio_threadsafe_handle = tdl__import_from("asyncio.events", "_ThreadSafeHandle");
+    if (st->asyncio_threadsafe_handle == NULL) {
+        PyErr_Clear(); /* new in Python 3.14 */
+    }
+    st->support = PyImport_ImportModule("treadle._support");
+    return st->support != NULL ? 0 : -1;
+}
+
 int tdl__state_init(PyObject *module)
 {
     struct tdl_module_state *st = tdl__state_of_module(module);
@@ -49,25 +78,7 @@ int tdl__state_init(PyObject *module)
         return -1;
     }
     tdl__snapshot_probe(st);
-    st->asyncio_handle = tdl__import_from("asyncio.events", "Handle");
-    st->asyncio_timer_handle = tdl__import_from("asyncio.events", "TimerHandle");
-    st->asyncio_threadsafe_handle = tdl__import_from("asyncio.events", "_ThreadSafeHandle");
-    if (st->asyncio_threadsafe_handle == NULL) {
-        PyErr_Clear();
-    }
-    st->asyncio_transport = tdl__import_from("asyncio.transports", "_FlowControlMixin");
-    st->buffered_protocol = tdl__import_from("asyncio.protocols", "BufferedProtocol");
-    st->futures_dict = tdl__import_from("asyncio.futures", "__dict__");
-    st->tasks_dict = tdl__import_from("asyncio.tasks", "__dict__");
-    st->socket_type = tdl__import_from("socket", "socket");
-    st->support = PyImport_ImportModule("treadle._support");
-    if (tdl__dns_state_init(&st->dns) < 0) {
-        return -1;
-    }
-    return st->asyncio_handle && st->asyncio_timer_handle && st->asyncio_transport && st->buffered_protocol &&
-                   st->futures_dict && st->tasks_dict && st->socket_type && st->support
-               ? 0
-               : -1;
+    return import_names(st) < 0 ? -1 : tdl__dns_state_init(&st->dns);
 }
 
 int tdl__state_traverse(PyObject *module, visitproc visit, void *arg)
