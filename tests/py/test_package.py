@@ -46,3 +46,43 @@ def test_the_module_shows_its_entry_only(distribution):
     listed = subprocess.run(["nm", "-D", "--defined-only", str(distribution.locate_file(module))],
                             capture_output=True, text=True, check=True).stdout
     assert {line.split()[-1] for line in listed.splitlines()} == {"PyInit__treadle"}
+
+
+def test_each_interpreter_looks_at_one_line_that_does_nothing_by_itself(distribution, python):
+    [pth] = [name for name in distribution.files if name.name == "treadle.pth"]
+    assert len(pth.parts) == 1
+    [line] = distribution.locate_file(pth).read_text().splitlines()
+    assert line.startswith("import os; ")  # what site runs; any other line would be a folder
+    listed = "import sys; print([name for name in ('asyncio', 'treadle', '_treadle_startup') if name in sys.modules])"
+    environ = {"TREADLE": ""}
+    assert python(code=listed, env=environ, check=True).stdout == "[]\n"
+    environ["TREADLE"] = "0"
+    assert python(code=listed, env=environ, check=True).stdout == "[]\n"
+    environ["TREADLE"] = "1"
+    assert python(code=listed, env=environ, check=True).stdout == "['_treadle_startup']\n"  # and no more before asyncio
+
+
+UNTESTED = """
+import asyncio, sys, warnings
+sys.version_info = (3, 99, 0, "final", 0)
+import treadle
+assert treadle.new_event_loop
+"""
+
+
+def test_a_python_that_nobody_has_tested_is_told_at_import(python):
+    done = python(code=UNTESTED, check=True)
+    assert "RuntimeWarning: treadle is tested on Python 3.11 to 3.15, not on 3.99" in done.stderr
+    assert "<string>:4" in done.stderr, "the warning shows who imports treadle"
+    done = python(code=UNTESTED.replace("import treadle", "del asyncio.futures._convert_future_exc\n"
+                                        "del asyncio.constants._SendfileMode\nimport treadle"))
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: treadle is tested on Python 3.11 to 3.15") and "_SendfileMode" in last
+
+
+def test_the_tested_pythons_are_those_that_the_package_names(distribution):
+    from treadle import _versions
+    named = {tuple(map(int, name.rsplit(" ", 1)[1].split(".")))
+             for name in distribution.metadata.get_all("Classifier") if re.search(r"Python :: \d+\.\d+$", name)}
+    assert (min(named), max(named)) == (_versions.OLDEST, _versions.NEWEST)

@@ -3,6 +3,7 @@ import asyncio
 import importlib.util
 import inspect
 import pathlib
+import pkgutil
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,7 @@ def test_the_package_has_a_typing_marker_and_stubs(package):
 
 def test_the_public_names(package):
     import treadle
-    for name in ("Loop", "new_event_loop", "run", "install", "uninstall", "info", "__version__"):
+    for name in ("Loop", "new_event_loop", "run", "install", "uninstall", "info", "is_running", "__version__"):
         assert hasattr(treadle, name), name
     assert set(treadle.__all__) <= set(dir(treadle))
     if sys.version_info < (3, 14):
@@ -92,7 +93,9 @@ async def main() -> int:
     loop.call_soon(print)
     return 5
 
-value: int = treadle.run(main())
+value: int = treadle.run(main(), loop_factory=treadle.new_event_loop)
+version: str = treadle.__version__
+inside: bool = treadle.is_running()
 loop: asyncio.AbstractEventLoop = treadle.new_event_loop()
 other: treadle.Loop = treadle.Loop()
 treadle.install()
@@ -103,14 +106,80 @@ treadle.uninstall()
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+TYPOS = """
+import asyncio
+import treadle
+
+treadle.new_evnt_loop
+loop = treadle.new_event_loop()
+loop.call_son(print)
+loop.call_soon(print).cancl()
+loop.call_later(1, print).wen()
+def look(transport: treadle.TCPTransport) -> None:
+    transport.writ(b"")
+"""
+
+
+def test_mypy_tells_typos_in_the_names_of_the_package(tmp_path):
+    if importlib.util.find_spec("mypy") is None:
+        pytest.skip("mypy is not installed")
+    program = tmp_path / "program.py"
+    program.write_text(TYPOS)
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--cache-dir", str(tmp_path),
+                           str(program)], capture_output=True, text=True)
+    told = [line for line in done.stdout.splitlines() if "attr-defined" in line]
+    assert len(told) == 5, done.stdout
+
+
 def test_mypy_accepts_the_package_itself(tmp_path, package):
     if importlib.util.find_spec("mypy") is None:
         pytest.skip("mypy is not installed")
-    # Not where it is installed: beside other packages, mypy takes those for modules of the program.
-    shutil.copytree(package, tmp_path / "treadle", ignore=shutil.ignore_patterns("*.so"))
-    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "treadle"],
-                          cwd=tmp_path, capture_output=True, text=True)
+    # Not where it is installed: beside other packages, mypy takes those for modules of the program. The stub of the loop's
+    # module stands for its code there, and here it is the code that is looked at.
+    shutil.copytree(package, tmp_path / "treadle", ignore=shutil.ignore_patterns("*.so", "_loop.pyi"))
+    startup = importlib.util.find_spec("_treadle_startup").origin
+    shutil.copy(startup, tmp_path)
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "treadle",
+                           "_treadle_startup.py"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_stubs_say_what_the_modules_have(tmp_path):
+    if importlib.util.find_spec("mypy") is None:
+        pytest.skip("mypy is not installed")
+    done = subprocess.run([sys.executable, "-m", "mypy.stubtest", "treadle"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def public_members():
+    """(name, object) of every class, function and method that the package shows without an underscore."""
+    import treadle
+    import treadle.fileio
+    names = ["treadle"] + [m.name for m in pkgutil.walk_packages(treadle.__path__, "treadle.") if "__main__" not in m.name]
+    for module in map(importlib.import_module, names):
+        for name, value in vars(module).items():
+            if name.startswith("_") or not str(getattr(value, "__module__", "")).startswith("treadle"):
+                continue
+            yield f"{module.__name__}.{name}", value
+            for cls in value.__mro__ if isinstance(value, type) else ():
+                if cls.__module__.startswith("treadle"):
+                    for member, inner in vars(cls).items():
+                        if not member.startswith("_") and type(inner).__name__ != "member_descriptor":
+                            yield f"{cls.__qualname__}.{member}", getattr(inner, "__func__", inner)
+
+
+def test_every_public_name_has_a_docstring_and_a_signature():
+    wrong = []
+    for name, value in public_members():
+        documented = getattr(value, "__doc__", None) or not callable(value) and not isinstance(value, property)
+        if not documented:
+            wrong.append((name, "no docstring"))
+        if callable(value) and not isinstance(value, type):
+            try:
+                inspect.signature(value)
+            except ValueError:
+                wrong.append((name, "no signature"))
+    assert wrong == []
 
 
 def test_the_compiled_module_exports_its_init_only(package):

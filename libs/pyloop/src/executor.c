@@ -159,13 +159,16 @@ static PyObject *loop_make_job(PyObject *self, PyObject *args)
 }
 
 static PyMethodDef job_methods[] = {
-    {"run", (PyCFunction)(void (*)(void))job_run, METH_FASTCALL, NULL},
-    {"cancel", job_cancel, METH_NOARGS, NULL},
+    {"run", (PyCFunction)(void (*)(void))job_run, METH_FASTCALL,
+     PyDoc_STR(
+         "run($self, /, *ignored)\n--\n\nMake the call, in a thread of the pool; errors go to the future.")},
+    {"cancel", job_cancel, METH_NOARGS,
+     PyDoc_STR("cancel($self, /)\n--\n\nCancel the future of a call that the pool will not make.")},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef job_getset[] = {
-    {"future", get_future, NULL, NULL, NULL},
+    {"future", get_future, NULL, PyDoc_STR("Who the result is for."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -356,9 +356,11 @@ static void sockwait_dealloc(PyObject *self)
 }
 
 static PyMethodDef sockwait_methods[] = {
-    {"send", sockwait_send_method, METH_O, NULL},
-    {"throw", sockwait_throw, METH_VARARGS, NULL},
-    {"close", sockwait_close, METH_NOARGS, NULL},
+    {"send", sockwait_send_method, METH_O,
+     PyDoc_STR("send($self, value, /)\n--\n\nGo on, as a coroutine does.")},
+    {"throw", sockwait_throw, METH_VARARGS,
+     PyDoc_STR("throw($self, type, value=None, traceback=None, /)\n--\n\nDrop the operation and raise.")},
+    {"close", sockwait_close, METH_NOARGS, PyDoc_STR("close($self, /)\n--\n\nDrop the operation.")},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,18 +1,22 @@
 """treadle: an asyncio event loop in C on libuv.
 
 ``treadle.run(main())`` runs a coroutine as ``asyncio.run`` does, on a treadle loop. ``new_event_loop`` is a loop
-factory for ``asyncio.Runner`` and for servers that take one.
+factory for ``asyncio.Runner`` and for servers that take one. ``python -m treadle`` runs a program as it is.
 """
 
 from __future__ import annotations
 
 import asyncio as _asyncio
-import sys as _sys
-from collections.abc import Coroutine as _Coroutine
+import typing as _typing
+from collections.abc import Callable as _Callable, Coroutine as _Coroutine
 from typing import Any as _Any, TypeVar as _TypeVar
 
-from ._treadle import Handle, TCPTransport, TimerHandle, __version__
-from ._loop import Loop
+from . import _versions
+
+with _versions.checked():
+    from ._loop import Loop
+    from ._policy import install, uninstall
+    from ._treadle import Handle, TCPTransport, TimerHandle, __version__ as __version__
 
 __all__ = [
     "Handle",
@@ -21,6 +25,7 @@ __all__ = [
     "TimerHandle",
     "info",
     "install",
+    "is_running",
     "new_event_loop",
     "run",
     "uninstall",
@@ -34,16 +39,27 @@ def new_event_loop() -> Loop:
     return Loop()
 
 
-def run(main: _Coroutine[_Any, _Any, _T], *, debug: bool | None = None) -> _T:
+def run(
+    main: _Coroutine[_Any, _Any, _T],
+    *,
+    debug: bool | None = None,
+    loop_factory: _Callable[[], _asyncio.AbstractEventLoop] | None = None,
+) -> _T:
     """Run a coroutine on a new treadle loop and close the loop, as asyncio.run does.
 
     debug: switch asyncio's debug mode on or off; None takes it from the environment.
+    loop_factory: makes the loop; None stands for new_event_loop.
     Raises what the coroutine raises, RuntimeError inside a running loop, ValueError for what is no coroutine.
     """
     if _asyncio._get_running_loop() is not None:
         raise RuntimeError("treadle.run() cannot be called from a running event loop")
-    with _asyncio.Runner(debug=debug, loop_factory=new_event_loop) as runner:
+    with _asyncio.Runner(debug=debug, loop_factory=loop_factory or new_event_loop) as runner:
         return runner.run(main)
+
+
+def is_running() -> bool:
+    """Tell whether the loop that runs in this thread is treadle's; False where none runs."""
+    return isinstance(_asyncio._get_running_loop(), Loop)
 
 
 def info() -> dict[str, _Any]:
@@ -53,8 +69,9 @@ def info() -> dict[str, _Any]:
     return _info.collect()
 
 
-if _sys.version_info < (3, 16):
-    from ._policy import install, uninstall
+if _typing.TYPE_CHECKING:
+    EventLoopPolicy: type[_Any]
+else:
 
     def __getattr__(name: str) -> _Any:
         # Made when asked for: from Python 3.14 on, naming a policy class warns.
@@ -63,6 +80,3 @@ if _sys.version_info < (3, 16):
 
             return policy_class()
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-else:
-    from ._policy import install, uninstall

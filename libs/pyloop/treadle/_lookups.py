@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from asyncio.log import logger
 from concurrent import futures as _pools
 from typing import Any
@@ -95,12 +96,20 @@ class Lookups:
         super().set_default_executor(executor)  # type: ignore[misc]
         self._leave_lookups_to_python()
 
-    async def shutdown_default_executor(self, *args: Any, **kwargs: Any) -> None:
-        """Wait for the default executor's jobs to end; lookups are refused from now on, as its jobs are."""
-        self._leave_lookups_to_python()
-        await super().shutdown_default_executor(*args, **kwargs)  # type: ignore[misc]
+    if sys.version_info >= (3, 12):
+
+        async def shutdown_default_executor(self, timeout: Any = None) -> None:
+            """Wait for the default executor's jobs to end, for timeout seconds at most; lookups are refused from now on."""
+            self._leave_lookups_to_python()
+            await super().shutdown_default_executor(timeout)  # type: ignore[misc]
+
+    else:
+
+        async def shutdown_default_executor(self) -> None:
+            """Wait for the default executor's jobs to end; lookups are refused from now on, as its jobs are."""
+            self._leave_lookups_to_python()
+            await super().shutdown_default_executor()  # type: ignore[misc]
 
 
 for _method in (Lookups.getaddrinfo, Lookups.getnameinfo, Lookups.set_default_executor, Lookups.shutdown_default_executor):
     _method.__qualname__ = f"BaseEventLoop.{_method.__name__}"  # errors and coroutines then read as asyncio's
-Lookups.shutdown_default_executor.__wrapped__ = asyncio.BaseEventLoop.shutdown_default_executor  # type: ignore[attr-defined]

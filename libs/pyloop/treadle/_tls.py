@@ -6,7 +6,7 @@ Handshake, shutdown, timeouts, errors and their texts are those of the running P
 from __future__ import annotations
 
 from asyncio import sslproto, streams
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _treadle
 
@@ -21,6 +21,10 @@ class SSLTransport(_SSLTransport):  # type: ignore[misc]
     A second close() lets go of the connection, as on asyncio; what is called after that does nothing, where asyncio
     raises AttributeError.
     """
+
+    if TYPE_CHECKING:
+
+        def write(self, data: Any, /) -> None: ...  # _tls_setup() puts it here
 
     def close(self) -> None:
         """Send what is written and close_notify, then close."""

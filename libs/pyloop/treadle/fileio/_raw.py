@@ -32,7 +32,10 @@ class _State(enum.Enum):
 class RawOperation(AbstractOperation):
     """One read, write or sync of one descriptor; submitted once."""
 
-    _make_error = staticmethod(system_error)
+    @staticmethod
+    def _make_error(number: int) -> OSError:
+        return system_error(number)
+
     _keeps_payload: ClassVar[bool] = True
 
     def __init__(self, kind: str, fd: int, nbytes: int, payload: bytes | None, offset: int, priority: int) -> None:

@@ -12,8 +12,8 @@ from treadle._treadle import FileContext
 from . import _raw
 from .abstract import AbstractContext, AbstractOperation
 
-ContextType = type[AbstractContext]
-OperationType = type[AbstractOperation]
+ContextType: Any = type[AbstractContext]
+OperationType: Any = type[AbstractOperation]
 
 _Self = TypeVar("_Self", bound="AsyncioContextBase")
 
@@ -27,8 +27,8 @@ class AsyncioContextBase:
     """
 
     MAX_REQUESTS_DEFAULT: ClassVar[int] = 512
-    CONTEXT_CLASS: ClassVar[ContextType]
-    OPERATION_CLASS: ClassVar[OperationType]
+    CONTEXT_CLASS: ClassVar[type[AbstractContext]]
+    OPERATION_CLASS: ClassVar[type[AbstractOperation]]
 
     def __init__(self, max_requests: int | None = None, loop: asyncio.AbstractEventLoop | None = None,
                  deferred: bool = False, **kwargs: Any) -> None:

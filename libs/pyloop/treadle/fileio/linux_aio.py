@@ -13,8 +13,8 @@ try:
     _probe.caps()
     _probe.close()
     del _probe
-except OSError as error:
-    raise ImportError(f"linux_aio is not to be had here: {error}") from error
+except OSError as _error:
+    raise ImportError(f"linux_aio is not to be had here: {_error}") from _error
 
 _EVENTS_MAX = 1 << 20
 
@@ -22,7 +22,9 @@ _EVENTS_MAX = 1 << 20
 class Operation(_raw.RawOperation):
     """An operation of a linux_aio context."""
 
-    _make_error = staticmethod(submit_error)
+    @staticmethod
+    def _make_error(number: int) -> OSError:
+        return submit_error(number)
 
 
 class Context(_raw.PolledContext):

@@ -12,8 +12,8 @@ try:
     _probe.caps()
     _probe.close()
     del _probe
-except OSError as error:
-    raise ImportError(f"io_uring is not to be had here: {error}") from error
+except OSError as _error:
+    raise ImportError(f"io_uring is not to be had here: {_error}") from _error
 
 #: Whether the kernel grants this process a polling thread; tried once.
 SQPOLL_ALLOWED: bool = sqpoll_allowed()

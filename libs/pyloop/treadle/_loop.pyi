@@ -1,0 +1,11 @@
+"""Types of treadle.Loop as programs see it: asyncio's loop, with handles of its own and what it adds."""
+
+import asyncio
+from typing import Any
+
+from ._treadle import LoopBase
+
+class Loop(LoopBase, asyncio.SelectorEventLoop):  # type: ignore[misc]
+    slow_callback_duration: float
+    def __init__(self, *, io_uring: bool | None = None) -> None: ...
+    def info(self) -> dict[str, Any]: ...
