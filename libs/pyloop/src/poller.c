@@ -654,20 +654,6 @@ static int watch_handle(TdlLoop *loop, PyObject *fileobj, int fd, int event, Tdl
     return code;
 }
 
-/* The context that a registration names, as asyncio's transports do from Python 3.15 on; NULL for none, with an error set for
- * any other name. */
-static PyObject *given_context(TdlLoop *loop, PyObject *const *values, PyObject *kwnames)
-{
-    for (Py_ssize_t i = 0; kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
-        PyObject *key = PyTuple_GET_ITEM(kwnames, i);
-        if (PyUnicode_Compare(key, loop->state->str_context) == 0) {
-            return values[i] != Py_None ? values[i] : NULL;
-        }
-        PyErr_Format(PyExc_TypeError, "unexpected keyword argument '%U'", key);
-    }
-    return NULL;
-}
-
 static PyObject *watch_callback(TdlLoop *loop, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
                                 int event)
 {
@@ -682,7 +668,7 @@ static PyObject *watch_callback(TdlLoop *loop, PyObject *const *args, Py_ssize_t
     if (fd < 0) {
         return NULL;
     }
-    PyObject *context = given_context(loop, args + nargs, kwnames);
+    PyObject *context = tdl__given_context(loop, args + nargs, kwnames);
     TdlHandle *h =
         PyErr_Occurred() == NULL ? tdl__handle_new(loop, args[1], args + 2, nargs - 2, context) : NULL;
     if (h == NULL) {

@@ -302,6 +302,7 @@ void tdl__context_leave(TdlLoop *loop, PyObject *context);
 /* soon.c */
 extern PyMethodDef tdl__soon_methods[];
 int tdl__call_soon(TdlLoop *loop, PyObject *callback, PyObject *arg, PyObject *context);
+PyObject *tdl__given_context(TdlLoop *loop, PyObject *const *values, PyObject *kwnames);
 uint64_t tdl__when_to_ns(double when);
 
 /* run.c: one turn after another */

@@ -76,6 +76,20 @@ static int parse(TdlLoop *loop, const char *method, const char *when_name, struc
     return out->callback != NULL ? 0 : missing(method, "'callback'", 1);
 }
 
+/* The context that a registration names, as asyncio's transports do from Python 3.15 on; NULL for none, with an error set for
+ * any other name. */
+PyObject *tdl__given_context(TdlLoop *loop, PyObject *const *values, PyObject *kwnames)
+{
+    for (Py_ssize_t i = 0; kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
+        PyObject *key = PyTuple_GET_ITEM(kwnames, i);
+        if (PyUnicode_Compare(key, loop->state->str_context) == 0) {
+            return values[i] != Py_None ? values[i] : NULL;
+        }
+        PyErr_Format(PyExc_TypeError, "unexpected keyword argument '%U'", key);
+    }
+    return NULL;
+}
+
 /* Debug mode: the wrong thread and things that are not callable are told at once. */
 static int debug_checks(TdlLoop *loop, PyObject *callback, const char *method, bool threadsafe)
 {
