@@ -364,8 +364,11 @@ static int take_close_blocked(const struct tdl_bench *bench, struct tdl_sample *
     struct asker a;
     (void)bench;
     if (!find_control("resolver_hold", &hold) || !find_control("resolver_let_go", &let_go) ||
-        !find_control("resolver_wait_inside", &wait_inside))
+        !find_control("resolver_wait_inside", &wait_inside)) {
+        out->error =
+            "give the resolver that blocks: LD_PRELOAD=build/dev/tests/preload/libtreadle_resolver.so";
         return -ENOTSUP;
+    }
     int code = asker_open(&a);
     if (code != 0)
         return code;
@@ -395,15 +398,44 @@ static const struct tdl_bench_case cases[] = {
     {"saturated", "latency while every worker of another class is busy", "wall us", take_saturated},
     {"burst_wall", "burst of 1,000 on a new pool", "ms", take_burst_wall},
     {"burst_threads", "threads that a burst of 1,000 starts", "threads", take_burst_threads},
-    {"close_blocked", "close while libc blocks in every slot (preload)", "wall us", take_close_blocked},
+    {"close_blocked", "close while libc blocks in every slot (with LD_PRELOAD)", "wall us",
+     take_close_blocked},
 };
 
-static const struct tdl_bench_option options[] = {
-    {"host", "name that is looked up (localhost)", NULL, 0, 0, &host},
-    {"numeric-host", "address that is looked up (127.0.0.1)", NULL, 0, 0, &numeric_host},
-    {"slots", "lookup slots; 0 is min(32, CPUs + 4)", &slots, 0, 1000, NULL},
-    {"concurrent", "lookups at once in the _32 cases (32)", &concurrent, 1, 10000, NULL},
+static const struct tdl_option options[] = {
+    {.name = "host", .help = "the name that is looked up", .text = &host},
+    {.name = "numeric-host",
+     .help = "the address that is looked up, IPv4 or IPv6",
+     .text = &numeric_host,
+     .value_name = "ADDRESS"},
+    {.name = "slots",
+     .help = "lookup slots; 0 is min(32, CPUs + 4)",
+     .number = &slots,
+     .low = 0,
+     .high = 1000},
+    {.name = "concurrent",
+     .help = "lookups at once in the _32 cases",
+     .number = &concurrent,
+     .low = 1,
+     .high = 10000},
 };
+
+static int check(const struct tdl_bench *bench)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    unsigned char address[sizeof(struct in6_addr)];
+    struct addrinfo *rows;
+    char text[256];
+    if (inet_pton(AF_INET, numeric_host, address) != 1 && inet_pton(AF_INET6, numeric_host, address) != 1)
+        return tdl_options_refuse(bench->tool, "numeric-host", "an IPv4 or IPv6 address", numeric_host);
+    int eai = getaddrinfo(host, "80", &hints, &rows);
+    if (eai == 0) {
+        freeaddrinfo(rows);
+        return 0;
+    }
+    (void)snprintf(text, sizeof text, "a name that can be looked up (%s)", gai_strerror(eai));
+    return tdl_options_refuse(bench->tool, "host", text, host);
+}
 
 int main(int argc, char **argv)
 {
@@ -414,6 +446,7 @@ int main(int argc, char **argv)
         .case_count = sizeof cases / sizeof cases[0],
         .options = options,
         .option_count = sizeof options / sizeof options[0],
+        .check = check,
     };
     return tdl_bench_main(&bench, argc, argv);
 }

@@ -1,8 +1,9 @@
 /* What file operations cost on libs/fileio alone: the limit that the Python face is held against.
  *
- *     fileio --engine linux_uring --depth 64 --block 4096 hot_read
+ *     fileio --engine linux_uring --depth 64 --block 4096 --case hot_read
  */
 #include "common/bench.h"
+#include "common/stop.h"
 
 #include "treadle/assert.h"
 #include "treadle/fileio.h"
@@ -13,12 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define SMALL_FILES 1000u
 #define SMALL_BYTES 4096u
 #define SMOKE_MIB 4
 #define DATA_NAME "treadle-fileio.data"
+#define PATH_BYTES 4096
+#define BUFFERS_MAX_BYTES (1UL << 30)
 
 static const char *folder = ".";
 static const char *engine = "auto";
@@ -31,6 +35,18 @@ static long inlined;
 static long join = 1;
 static long pinned;
 static long keep;
+
+static const char *const engines[] = {"auto", "linux_uring", "linux_aio", "threads", "simulated", NULL};
+static const char *const modes[] = {"adaptive", "deferred", "immediate", NULL};
+
+/* What a run makes. The data file has no name unless it is kept, so nothing is left of it however the tool ends; the
+ * small files are opened by name, in a folder of their own. */
+static struct {
+    int folder_fd;
+    int data_fd;            /* -1: not made yet */
+    char small[PATH_BYTES]; /* empty: not made */
+    int small_fd;
+} made = {.folder_fd = -1, .data_fd = -1, .small_fd = -1};
 
 enum kind { HOT, COLD, DIRECT, WRITE, WRITE_SYNC, SMALL };
 
@@ -54,8 +70,8 @@ struct job {
     size_t ops;
     enum kind kind;
     int fd;
-    int folder_fd;
     int error;
+    bool is_open; /* the context */
 };
 
 static int mode_by_name(const char *name)
@@ -79,6 +95,7 @@ static int open_context(struct job *j)
         .no_join = join == 0,
     };
     int code = tdl_fio_open(&j->fio, &options);
+    j->is_open = code == 0;
     if (code == 0)
         code = tdl_fio_start(&j->fio);
     if (code == 0 && pinned != 0)
@@ -122,57 +139,149 @@ static int warm_file(int fd, size_t bytes)
 static int fill_file(int fd, size_t bytes)
 {
     memset(chunk, 'a', sizeof chunk);
-    for (size_t at = 0; at < bytes; at += sizeof chunk)
-        if (pwrite(fd, chunk, sizeof chunk, (off_t)at) != (ssize_t)sizeof chunk)
-            return -errno;
+    if (ftruncate(fd, 0) != 0)
+        return -errno;
+    for (size_t at = 0; at < bytes; at += sizeof chunk) {
+        ssize_t n = pwrite(fd, chunk, sizeof chunk, (off_t)at);
+        if (n != (ssize_t)sizeof chunk)
+            return n < 0 ? -errno : -ENOSPC;
+    }
     return fsync(fd) == 0 ? 0 : -errno;
 }
 
-static int prepare_file(struct job *j, bool smoke)
+static int open_unnamed(void)
 {
-    size_t bytes = (size_t)(smoke && file_mib > SMOKE_MIB ? SMOKE_MIB : file_mib) << 20;
-    j->blocks = bytes / (size_t)block;
-    int flags = O_RDWR | O_CREAT | O_CLOEXEC;
-    j->fd = openat(j->folder_fd, DATA_NAME, flags, 0600);
-    if (j->fd < 0)
+    char name[] = ".treadle-fileio-XXXXXX";
+    char path[PATH_BYTES + sizeof name];
+    int fd = openat(made.folder_fd, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR))
+        return fd;
+    /* Some file systems know no unnamed files. */
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    tdl_stop_guard();
+    fd = mkostemp(path, O_CLOEXEC);
+    if (fd >= 0)
+        (void)unlink(path);
+    tdl_stop_unguard();
+    return fd;
+}
+
+/* Makes the data file once for all cases. One that was kept is used again if its size is right. */
+static int open_data(size_t bytes)
+{
+    if (made.data_fd >= 0)
+        return 0;
+    int fd =
+        keep != 0 ? openat(made.folder_fd, DATA_NAME, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : open_unnamed();
+    if (fd < 0)
         return -errno;
-    int code = lseek(j->fd, 0, SEEK_END) == (off_t)bytes ? 0 : fill_file(j->fd, bytes);
-    if (code == 0 && j->kind == DIRECT) {
-        (void)close(j->fd);
-        j->fd = openat(j->folder_fd, DATA_NAME, flags | O_DIRECT, 0600);
-        code = j->fd < 0 ? -errno : 0;
-    }
+    int code = lseek(fd, 0, SEEK_END) == (off_t)bytes ? 0 : fill_file(fd, bytes);
     if (code == 0)
-        (void)posix_fadvise(j->fd, 0, 0, POSIX_FADV_RANDOM);
-    if (code == 0 && j->kind == COLD)
-        code = fsync(j->fd) == 0 ? posix_fadvise(j->fd, 0, 0, POSIX_FADV_DONTNEED) : -errno;
-    if (code == 0 && j->kind == HOT)
+        made.data_fd = fd;
+    else
+        (void)close(fd);
+    return code;
+}
+
+/* Opens the data file once more: direct access is a property of the opening. */
+static int open_again(int flags)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", made.data_fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC | flags);
+    return fd < 0 ? -errno : fd;
+}
+
+static size_t file_bytes(const struct tdl_bench *bench)
+{
+    size_t bytes = (size_t)file_mib << 20;
+    size_t smoke_bytes = (size_t)SMOKE_MIB << 20;
+    if (!bench->smoke || bytes <= smoke_bytes)
+        return bytes;
+    return (size_t)block > smoke_bytes ? (size_t)block : smoke_bytes;
+}
+
+static int prepare_file(struct job *j, size_t bytes)
+{
+    j->blocks = bytes / (size_t)block;
+    int code = open_data(bytes);
+    if (code != 0)
+        return code;
+    j->fd = open_again(j->kind == DIRECT ? O_DIRECT : 0);
+    if (j->fd < 0)
+        return j->fd;
+    (void)posix_fadvise(j->fd, 0, 0, POSIX_FADV_RANDOM);
+    if (j->kind == COLD)
+        code = fsync(j->fd) == 0 ? -posix_fadvise(j->fd, 0, 0, POSIX_FADV_DONTNEED) : -errno;
+    if (j->kind == HOT)
         code = warm_file(j->fd, bytes);
     return code == 0 ? shuffle(j) : code;
 }
 
-static int prepare_small(struct job *j)
+static int make_small_folder(void)
 {
-    char bytes[SMALL_BYTES];
-    memset(bytes, 'b', sizeof bytes);
-    for (unsigned i = 0; i < SMALL_FILES; i++) {
-        char name[24];
-        (void)snprintf(name, sizeof name, "treadle-small-%u", i);
-        int fd = openat(j->folder_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-        if (fd < 0 || write(fd, bytes, sizeof bytes) != (ssize_t)sizeof bytes)
-            return -errno;
-        (void)close(fd);
+    int code = 0;
+    char path[PATH_BYTES];
+    if (snprintf(path, sizeof path, "%s/treadle-fileio-XXXXXX", folder) >= PATH_BYTES)
+        return -ENAMETOOLONG;
+    tdl_stop_guard();
+    if (mkdtemp(path) == NULL)
+        code = -errno;
+    else
+        memcpy(made.small, path, sizeof path);
+    tdl_stop_unguard();
+    if (code == 0) {
+        made.small_fd = open(made.small, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        code = made.small_fd < 0 ? -errno : 0;
     }
-    return 0;
+    return code;
 }
 
-static void remove_small(struct job *j)
+static void name_small(char name[24], size_t number)
 {
-    for (unsigned i = 0; i < SMALL_FILES; i++) {
+    (void)snprintf(name, 24, "small-%u", (unsigned)(number % SMALL_FILES));
+}
+
+static int make_small_file(size_t number)
+{
+    char bytes[SMALL_BYTES];
+    char name[24];
+    memset(bytes, 'b', sizeof bytes);
+    name_small(name, number);
+    tdl_stop_guard();
+    int fd = openat(made.small_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int code = fd < 0 ? -errno : 0;
+    tdl_stop_unguard();
+    if (code != 0)
+        return code;
+    ssize_t n = write(fd, bytes, sizeof bytes);
+    if (n != (ssize_t)sizeof bytes)
+        code = n < 0 ? -errno : -ENOSPC;
+    (void)close(fd);
+    return code;
+}
+
+static int prepare_small(void)
+{
+    if (made.small_fd >= 0)
+        return 0;
+    int code = make_small_folder();
+    for (size_t i = 0; i < SMALL_FILES && code == 0; i++)
+        code = make_small_file(i);
+    return code;
+}
+
+/* Called once, at the end. The descriptors end with the process: a case may still use them. */
+static void cleanup(void)
+{
+    if (made.small[0] == '\0')
+        return;
+    for (size_t i = 0; i < SMALL_FILES; i++) {
         char name[24];
-        (void)snprintf(name, sizeof name, "treadle-small-%u", i);
-        (void)unlinkat(j->folder_fd, name, 0);
+        name_small(name, i);
+        (void)unlinkat(made.small_fd, name, 0);
     }
+    (void)rmdir(made.small);
 }
 
 static int make_slots(struct job *j)
@@ -199,8 +308,8 @@ static void prepare_next(struct job *j, struct slot *s)
     }
     size_t n = j->started++;
     if (j->kind == SMALL) {
-        (void)snprintf(s->path, sizeof s->path, "treadle-small-%u", (unsigned)(n % SMALL_FILES));
-        tdl_fop_read_file(&s->op, j->folder_fd, s->path, s->buffer, SMALL_BYTES * 2);
+        name_small(s->path, n);
+        tdl_fop_read_file(&s->op, made.small_fd, s->path, s->buffer, SMALL_BYTES * 2);
         return;
     }
     s->offset = j->order[n % j->blocks] * (uint64_t)block;
@@ -262,12 +371,9 @@ static int measure(const struct tdl_bench *bench, struct tdl_sample *out, enum k
     struct job j = {.kind = kind, .fd = -1, .ops = tdl_bench_count(bench, full, (size_t)depth)};
     struct tdl_queue rest;
     tdl_queue_init(&rest);
-    j.folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (j.folder_fd < 0)
-        return -errno;
     int code = make_slots(&j);
     if (code == 0)
-        code = kind == SMALL ? prepare_small(&j) : prepare_file(&j, bench->smoke);
+        code = kind == SMALL ? prepare_small() : prepare_file(&j, file_bytes(bench));
     /* A block that is read a second time comes from the cache. */
     if (kind == COLD && j.ops > j.blocks)
         j.ops = j.blocks;
@@ -279,12 +385,10 @@ static int measure(const struct tdl_bench *bench, struct tdl_sample *out, enum k
         tdl_bench_end(&begin, (double)j.started, out);
         code = j.error;
     }
-    (void)tdl_fio_close(&j.fio, &rest);
-    if (kind == SMALL)
-        remove_small(&j);
+    if (j.is_open)
+        (void)tdl_fio_close(&j.fio, &rest);
     if (j.fd >= 0)
         (void)close(j.fd);
-    (void)close(j.folder_fd);
     if (j.memory != NULL && j.memory != MAP_FAILED)
         (void)munmap(j.memory, j.memory_bytes);
     free(j.order);
@@ -326,19 +430,71 @@ static const struct tdl_bench_case cases[] = {
     {"small_files", "4 KiB files opened, read and closed", NULL, take_small},
 };
 
-static const struct tdl_bench_option options[] = {
-    {"folder", "where the files are made (.)", NULL, 0, 0, &folder},
-    {"engine", "auto, linux_uring, linux_aio, threads or simulated (auto)", NULL, 0, 0, &engine},
-    {"mode", "adaptive, deferred or immediate (adaptive)", NULL, 0, 0, &mode},
-    {"depth", "operations in flight (64)", &depth, 1, 4096, NULL},
-    {"block", "bytes of one operation (4096)", &block, 512, 1 << 24, NULL},
-    {"file-mib", "size of the file (256)", &file_mib, 1, 65536, NULL},
-    {"sqpoll", "1: with a polling kernel thread (0)", &sqpoll, 0, 1, NULL},
-    {"keep", "1: leave the file there for the next run (0)", &keep, 0, 1, NULL},
-    {"pinned", "1: transfers in registered memory (0)", &pinned, 0, 1, NULL},
-    {"join", "0: each sync is a call of its own (1)", &join, 0, 1, NULL},
-    {"inline", "1: answer from the page cache at once (0)", &inlined, 0, 1, NULL},
+static const struct tdl_option options[] = {
+    {.name = "folder", .help = "where the files are made", .text = &folder, .value_name = "FOLDER"},
+    {.name = "engine", .help = "who runs the operations", .text = &engine, .choices = engines},
+    {.name = "mode", .help = "when operations are submitted", .text = &mode, .choices = modes},
+    {.name = "depth", .help = "operations in flight", .number = &depth, .low = 1, .high = 4096},
+    {.name = "block",
+     .help = "what one operation moves",
+     .unit = "bytes",
+     .number = &block,
+     .low = 512,
+     .high = 1 << 24},
+    {.name = "file-mib",
+     .help = "size of the data file",
+     .unit = "MiB",
+     .number = &file_mib,
+     .low = 1,
+     .high = 65536},
+    {.name = "sqpoll", .help = "1: with a polling kernel thread", .number = &sqpoll, .low = 0, .high = 1},
+    {.name = "keep", .help = "1: keep the data file for the next run", .number = &keep, .low = 0, .high = 1},
+    {.name = "pinned", .help = "1: transfers in registered memory", .number = &pinned, .low = 0, .high = 1},
+    {.name = "join", .help = "0: each sync is a call of its own", .number = &join, .low = 0, .high = 1},
+    {.name = "inline",
+     .help = "1: answer from the page cache at once",
+     .number = &inlined,
+     .low = 0,
+     .high = 1},
 };
+
+static int refuse_folder(const struct tdl_bench *bench, int number)
+{
+    char text[128];
+    (void)snprintf(text, sizeof text, "a folder in which files can be made (%s)", strerror(number));
+    return tdl_options_refuse(bench->tool, "folder", text, folder);
+}
+
+static int check_folder(const struct tdl_bench *bench)
+{
+    struct statvfs info;
+    made.folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (made.folder_fd < 0)
+        return refuse_folder(bench, errno);
+    int fd = open_unnamed();
+    if (fd < 0)
+        return refuse_folder(bench, errno);
+    bool fits = fstatvfs(fd, &info) != 0 || info.f_blocks == 0 ||
+                (double)info.f_bavail * (double)info.f_frsize >= (double)file_bytes(bench);
+    (void)close(fd);
+    return fits ? 0 : refuse_folder(bench, ENOSPC);
+}
+
+static int check(const struct tdl_bench *bench)
+{
+    char got[32];
+    if (sqpoll != 0 && strcmp(engine, "auto") != 0 && strcmp(engine, "linux_uring") != 0)
+        return tdl_options_refuse(bench->tool, "sqpoll", "0, or 1 with --engine auto or linux_uring", "1");
+    if (block > file_mib << 20) {
+        (void)snprintf(got, sizeof got, "%ld", block);
+        return tdl_options_refuse(bench->tool, "block", "at most the file, which --file-mib gives", got);
+    }
+    if ((size_t)block * (size_t)depth > BUFFERS_MAX_BYTES) {
+        (void)snprintf(got, sizeof got, "%ld", depth);
+        return tdl_options_refuse(bench->tool, "depth", "depth times --block at most 1 GiB", got);
+    }
+    return check_folder(bench);
+}
 
 int main(int argc, char **argv)
 {
@@ -349,10 +505,8 @@ int main(int argc, char **argv)
         .case_count = sizeof cases / sizeof cases[0],
         .options = options,
         .option_count = sizeof options / sizeof options[0],
+        .check = check,
+        .cleanup = cleanup,
     };
-    int code = tdl_bench_main(&bench, argc, argv);
-    int folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder_fd >= 0 && keep == 0)
-        (void)unlinkat(folder_fd, DATA_NAME, 0);
-    return code;
+    return tdl_bench_main(&bench, argc, argv);
 }

@@ -8,6 +8,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+static long spin_us;
+
+static struct tdl_wake_options wake_options(void)
+{
+    return (struct tdl_wake_options){.spin_ns = (uint64_t)spin_us * 1000U};
+}
+
 /* Two threads throw one link to and fro. */
 
 struct player {
@@ -44,11 +51,12 @@ static int take_pingpong(const struct tdl_bench *bench, struct tdl_sample *out)
     struct player there = {.rounds = here.rounds, .other = &here};
     struct tdl_link ball = {0};
     pthread_t thread;
+    const struct tdl_wake_options spin = wake_options();
     here.other = &there;
-    int code = tdl_wake_open(&here.wake, NULL);
+    int code = tdl_wake_open(&here.wake, &spin);
     if (code != 0)
         return code;
-    code = tdl_wake_open(&there.wake, NULL);
+    code = tdl_wake_open(&there.wake, &spin);
     if (code != 0)
         goto close_here;
     tdl_inbox_init(&here.inbox, &here.wake, NULL);
@@ -171,7 +179,8 @@ static int run_flood(struct flood *flood, size_t producers, size_t stride, struc
 static int take_flood(size_t producers, size_t each, size_t stride, struct tdl_sample *out)
 {
     struct flood flood = {.left = 0};
-    int code = tdl_wake_host_open(&flood.host, NULL);
+    const struct tdl_wake_options spin = wake_options();
+    int code = tdl_wake_host_open(&flood.host, &spin);
     if (code != 0)
         return code;
     code = prepare(&flood, producers, each) ? run_flood(&flood, producers, stride, out) : -ENOMEM;
@@ -360,6 +369,15 @@ static const struct tdl_bench_case cases[] = {
     {"restart_order", "remote items over restarts, order checked", NULL, take_restart},
 };
 
+static const struct tdl_option options[] = {
+    {.name = "spin-us",
+     .help = "how long a wake watches its word before it sleeps, in the cases with threads",
+     .unit = "us",
+     .number = &spin_us,
+     .low = 0,
+     .high = 1000000},
+};
+
 int main(int argc, char **argv)
 {
     struct tdl_bench bench = {
@@ -367,6 +385,8 @@ int main(int argc, char **argv)
         .about = "what treadle's wake, inbox, scheduler and timers cost",
         .cases = cases,
         .case_count = sizeof cases / sizeof *cases,
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
     };
     return tdl_bench_main(&bench, argc, argv);
 }

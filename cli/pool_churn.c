@@ -17,6 +17,8 @@
 
 #define WARMUP_SHARE 5
 
+static const char *const turns[] = {"generation", "quiescent", NULL};
+
 static const char *dsn;
 static const char *turn = "generation";
 /* Waits on the server, as for a disk: what keeps the loop busy all the time bunches answers in any turn. */
@@ -179,7 +181,7 @@ static bool take_answer(struct connection *c)
         if (result == NULL)
             return true;
         if (PQresultStatus(result) != PGRES_TUPLES_OK && PQresultStatus(result) != PGRES_COMMAND_OK)
-            fail(c->churn, "query failed", c->pg);
+            fail(c->churn, "--query failed", c->pg);
         PQclear(result);
     }
     return false;
@@ -508,11 +510,9 @@ static void run_once(const struct tdl_bench *bench, struct figures *out)
 
 enum { CONNECTIONS, CPU, RATE, FIGURES };
 
-/* Checks the options and sees to a server; returns what is wrong, or NULL. */
+/* Sees to a server; returns what is wrong, or NULL. */
 static const char *prepare(void)
 {
-    if (strcmp(turn, "generation") != 0 && strcmp(turn, "quiescent") != 0)
-        return "--turn is generation or quiescent";
     if (dsn == NULL && own_server.error == NULL && tdl_postgres_start(&own_server) == 0)
         dsn = own_server.dsn;
     return own_server.error;
@@ -526,7 +526,7 @@ static int take(const struct tdl_bench *bench, int figure, struct tdl_sample *ou
     size_t n = seen[figure]++;
     out->error = prepare();
     if (out->error != NULL)
-        return own_server.error != NULL ? -ENOTSUP : -EINVAL;
+        return -ENOTSUP;
     if (n == made) {
         runs = realloc(runs, (made + 1) * sizeof *runs);
         TDL_ASSERT(runs != NULL);
@@ -568,34 +568,83 @@ static const struct tdl_bench_case cases[] = {
     {"churn_rate", "requests answered", "requests/s", take_rate},
 };
 
+static const struct tdl_option options[] = {
+    {.name = "dsn",
+     .help = "libpq connection string; without it a server is started",
+     .text = &dsn,
+     .value_name = "DSN"},
+    {.name = "turn",
+     .help = "what a turn runs: one generation, or until nothing is ready",
+     .text = &turn,
+     .choices = turns},
+    {.name = "spin-us",
+     .help = "how long the wake watches its word before it sleeps",
+     .unit = "us",
+     .number = &spin_us,
+     .low = 0,
+     .high = 1000000},
+    {.name = "pool", .help = "connections kept", .number = &pool_size, .low = 1, .high = 1000},
+    {.name = "overflow", .help = "connections beyond those", .number = &overflow_max, .low = 0, .high = 1000},
+    {.name = "threads",
+     .help = "driver threads, one request each at a time",
+     .number = &threads,
+     .low = 1,
+     .high = 1000},
+    {.name = "requests", .help = "requests per sample", .number = &requests, .low = 1, .high = 100000000},
+    {.name = "queries", .help = "queries per request", .number = &queries, .low = 1, .high = 1000},
+    {.name = "per-checkout",
+     .help = "queries that are posted together and asked on one connection",
+     .number = &per_checkout,
+     .low = 1,
+     .high = 1000},
+    {.name = "query", .help = "what is asked", .text = &query, .value_name = "SQL"},
+    {.name = "think-us",
+     .help = "pause of a driver between two requests",
+     .unit = "us",
+     .number = &think_us,
+     .low = 0,
+     .high = 10000000},
+    {.name = "work-us",
+     .help = "CPU that each step of a request takes on the loop",
+     .unit = "us",
+     .number = &work_us,
+     .low = 0,
+     .high = 1000000},
+};
+
+/* A server that is not there should be said before anything is measured. */
+static int check(const struct tdl_bench *bench)
+{
+    char text[256];
+    if (dsn == NULL)
+        return 0;
+    PGconn *pg = PQconnectdb(dsn);
+    int code = 0;
+    if (PQstatus(pg) != CONNECTION_OK) {
+        const char *why = PQerrorMessage(pg);
+        (void)snprintf(text, sizeof text, "a server that answers (%.*s)", (int)strcspn(why, "\n"), why);
+        code = tdl_options_refuse(bench->tool, "dsn", text, dsn);
+    }
+    PQfinish(pg);
+    return code;
+}
+
+static void cleanup(void)
+{
+    tdl_postgres_stop(&own_server);
+}
+
 int main(int argc, char **argv)
 {
     struct tdl_bench bench = {
         .tool = "pool_churn",
         .about = "connections that a pool opens behind threads, by the shape of the loop's turn",
-        .arm = "pool_churn",
         .cases = cases,
         .case_count = sizeof cases / sizeof *cases,
+        .options = options,
+        .option_count = sizeof options / sizeof *options,
+        .check = check,
+        .cleanup = cleanup,
     };
-    const struct tdl_bench_option options[] = {
-        {"dsn", "libpq connection string; without it a server is started", NULL, 0, 0, &dsn},
-        {"turn", "generation, or quiescent: until nothing is ready", NULL, 0, 0, &turn},
-        {"spin-us", "how long the wake watches its word before it sleeps", &spin_us, 0, 1000000, NULL},
-        {"pool", "connections kept", &pool_size, 1, 1000, NULL},
-        {"overflow", "connections beyond those", &overflow_max, 0, 1000, NULL},
-        {"threads", "driver threads, one request each at a time", &threads, 1, 1000, NULL},
-        {"requests", "requests per sample", &requests, 1, 100000000, NULL},
-        {"queries", "queries per request", &queries, 1, 1000, NULL},
-        {"per-checkout", "queries that are posted together and asked on one connection", &per_checkout, 1,
-         1000, NULL},
-        {"query", "what is asked", NULL, 0, 0, &query},
-        {"think-us", "pause of a driver between two requests", &think_us, 0, 10000000, NULL},
-        {"work-us", "CPU that each step of a request takes on the loop", &work_us, 0, 1000000, NULL},
-        {"arm", "name of the shape in the figures", NULL, 0, 0, &bench.arm},
-    };
-    bench.options = options;
-    bench.option_count = sizeof options / sizeof *options;
-    int code = tdl_bench_main(&bench, argc, argv);
-    tdl_postgres_stop(&own_server);
-    return code;
+    return tdl_bench_main(&bench, argc, argv);
 }

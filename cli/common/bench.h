@@ -11,6 +11,7 @@
 #ifndef TREADLE_CLI_BENCH_H
 #define TREADLE_CLI_BENCH_H
 
+#include "options.h"
 #include "report.h"
 
 #include <stddef.h>
@@ -29,25 +30,19 @@ struct tdl_bench_case {
     int (*take)(const struct tdl_bench *bench, struct tdl_sample *out);
 };
 
-/* An option of one tool beyond those every tool has. Exactly one of `number` and `text` is set; it holds the
- * default before the run and the given value after. */
-struct tdl_bench_option {
-    const char *name;
-    const char *help;
-    long *number;
-    long low;
-    long high;
-    const char **text;
-};
-
 struct tdl_bench {
     const char *tool;
     const char *about;
-    const char *arm; /* NULL: the tool's name */
     const struct tdl_bench_case *cases;
     size_t case_count;
-    const struct tdl_bench_option *options;
+    const struct tdl_option *options; /* beyond those that every tool has */
     size_t option_count;
+    /* Looks at the options together before anything is measured; returns 0, or what tdl_options_refuse returned.
+     * May be NULL. */
+    int (*check)(const struct tdl_bench *bench);
+    /* Removes what the tool made and ends what it started, at the end and when a signal ends it: then from another
+     * thread, inside tdl_stop_guard, while the cases still run. May be NULL. */
+    void (*cleanup)(void);
     bool smoke; /* set by --smoke: a few operations, once */
 };
 
@@ -60,7 +55,8 @@ struct tdl_bench_clock {
 /* Parses the command line, runs the chosen cases, prints the figures and writes the JSON that was asked for.
  * Thread:  owner
  * Owns:    the caller keeps bench and what it points to
- * Errors:  returns the process's exit code: 0, 1 when a case failed, 2 for wrong use
+ * Errors:  returns the process's exit code: 0; 1 when a case failed, nothing could be measured or the figures could
+ *          not be written; 2 for wrong use. A signal ends the process with 130, what was measured is written first
  * Cost:    the cases */
 int tdl_bench_main(struct tdl_bench *bench, int argc, char **argv);
 

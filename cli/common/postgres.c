@@ -1,10 +1,13 @@
 #include "postgres.h"
 
+#include "stop.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <glob.h>
 #include <grp.h>
+#include <poll.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -13,11 +16,12 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define PATH_LENGTH 256
-#define ARGUMENTS 24
+#define GROUP_WAIT_MS 1000
 
 static bool has_server(const char *folder)
 {
@@ -59,19 +63,26 @@ static bool become(const struct passwd *user)
            (setgroups(0, NULL) == 0 && setgid(user->pw_gid) == 0 && setuid(user->pw_uid) == 0);
 }
 
-/* Starts a program whose output goes to `output`; the child ends with this thread. */
-static pid_t start(const struct passwd *user, const char *folder, char *const argv[], int output)
+/* Starts a program whose output goes to `output`; the child ends with this thread. It is in a process group of its own,
+ * since a terminal's Ctrl-C is for the tool, which then stops it in order. */
+static void start(struct tdl_postgres *server, const struct passwd *user, char *const argv[], int output)
 {
-    pid_t pid = fork();
-    if (pid != 0)
-        return pid;
-    if (become(user) && chdir(folder) == 0 && dup2(output, STDOUT_FILENO) >= 0 &&
-        dup2(output, STDERR_FILENO) >= 0 && prctl(PR_SET_PDEATHSIG, SIGQUIT) == 0)
+    tdl_stop_guard();
+    server->pid = fork();
+    if (server->pid != 0) {
+        (void)setpgid(server->pid, server->pid); /* as the child does, whoever comes first */
+        tdl_stop_unguard();
+        return;
+    }
+    tdl_stop_after_fork();
+    if (setpgid(0, 0) == 0 && become(user) && chdir(server->folder) == 0 &&
+        dup2(output, STDOUT_FILENO) >= 0 && dup2(output, STDERR_FILENO) >= 0 &&
+        prctl(PR_SET_PDEATHSIG, SIGQUIT) == 0)
         (void)execv(argv[0], argv);
     _exit(127);
 }
 
-static int make_cluster(const struct tdl_postgres *server, const struct passwd *user, const char *programs)
+static int make_cluster(struct tdl_postgres *server, const struct passwd *user, const char *programs)
 {
     char program[PATH_LENGTH + 16];
     char password[PATH_LENGTH];
@@ -83,12 +94,14 @@ static int make_cluster(const struct tdl_postgres *server, const struct passwd *
         program,        (char[]){"-D"},      data,           (char[]){"-A"}, (char[]){"scram-sha-256"},
         (char[]){"-U"}, (char[]){"treadle"}, (char[]){"-N"}, password,       NULL};
     int output = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    pid_t pid = output < 0 ? -1 : start(user, server->folder, argv, output);
     int status = -1;
-    if (pid > 0)
-        (void)waitpid(pid, &status, 0);
-    if (output >= 0)
-        (void)close(output);
+    if (output < 0)
+        return -errno;
+    start(server, user, argv, output);
+    if (server->pid > 0)
+        (void)waitpid(server->pid, &status, 0);
+    server->pid = 0;
+    (void)close(output);
     return status == 0 ? 0 : -EIO;
 }
 
@@ -130,7 +143,7 @@ static int run_server(struct tdl_postgres *server, const struct passwd *user, co
                           NULL};
     if (pipe2(ends, O_CLOEXEC) != 0)
         return -errno;
-    server->pid = start(user, server->folder, argv, ends[1]);
+    start(server, user, argv, ends[1]);
     (void)close(ends[1]);
     FILE *log = fdopen(ends[0], "r");
     if (server->pid < 0 || log == NULL || !await_ready(log))
@@ -142,13 +155,18 @@ static int run_server(struct tdl_postgres *server, const struct passwd *user, co
 static int make_folder(struct tdl_postgres *server, const struct passwd *user)
 {
     char path[PATH_LENGTH];
+    int code = 0;
     const char *parent = getenv("TMPDIR");
     (void)snprintf(server->folder, sizeof server->folder, "%.80s/treadle-pg-XXXXXX",
                    parent == NULL ? "/tmp" : parent);
+    tdl_stop_guard();
     if (mkdtemp(server->folder) == NULL) {
+        code = -errno;
         server->folder[0] = '\0';
-        return -errno;
     }
+    tdl_stop_unguard();
+    if (code != 0)
+        return code;
     (void)snprintf(path, sizeof path, "%s/password", server->folder);
     FILE *file = fopen(path, "w");
     if (file == NULL)
@@ -167,6 +185,7 @@ int tdl_postgres_start(struct tdl_postgres *server)
 {
     char programs[PATH_LENGTH];
     *server = (struct tdl_postgres){.pid = 0};
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* what initdb leaves behind is then this process's to wait for */
     int code = find_programs(programs, sizeof programs);
     if (code != 0) {
         server->error = "no PostgreSQL server here: install Debian's package postgresql, or give --dsn";
@@ -202,13 +221,28 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
     return 0;
 }
 
+/* Ends initdb or the server at once, since its data are thrown away, and waits for it and for what initdb started: a
+ * process that still wrote would leave files behind. A server that is asked for a connection while it ends waits for
+ * the client, which may be this process, so it is waited for a second at most. */
+static void end_group(pid_t leader)
+{
+    struct pollfd ended = {.fd = (int)syscall(SYS_pidfd_open, leader, 0), .events = POLLIN};
+    (void)kill(-leader, SIGQUIT);
+    (void)poll(&ended, 1, GROUP_WAIT_MS);
+    (void)kill(-leader, SIGKILL);
+    /* The thread that waits for initdb may take its status first. */
+    while (waitpid(-leader, NULL, 0) > 0)
+        ;
+    if (ended.fd >= 0)
+        (void)close(ended.fd);
+}
+
 void tdl_postgres_stop(struct tdl_postgres *server)
 {
-    if (server->pid > 0) {
-        (void)kill(server->pid, SIGINT);
-        (void)waitpid(server->pid, NULL, 0);
-    }
+    if (server->pid > 0)
+        end_group(server->pid);
     if (server->folder[0] != '\0')
         (void)nftw(server->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    *server = (struct tdl_postgres){.pid = 0};
+    server->pid = 0;
+    server->folder[0] = '\0';
 }

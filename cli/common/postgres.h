@@ -20,7 +20,7 @@ struct tdl_postgres {
 int tdl_postgres_start(struct tdl_postgres *server);
 
 /* Stops the server and removes its folder; harmless when it was not started.
- * Thread:  the one that started it
+ * Thread:  the one that started it, or another inside tdl_stop_guard when the process ends
  * Owns:    nothing
  * Errors:  none
  * Cost:    waits for the server's end */

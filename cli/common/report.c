@@ -1,14 +1,15 @@
 #include "report.h"
 
+#include "cpus.h"
+
 #include "treadle/assert.h"
 #include "treadle/version.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
 #include <sched.h>
+#include <sys/utsname.h>
 
 #ifndef TREADLE_COMMIT
 #define TREADLE_COMMIT "unknown"
@@ -44,10 +45,34 @@ static void read_cpu_name(char *name, size_t size)
     (void)fclose(file);
 }
 
+static bool read_line(const char *path, char *line, size_t size)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    bool found = fgets(line, (int)size, file) != NULL;
+    line[found ? strcspn(line, "\n") : 0] = '\0';
+    (void)fclose(file);
+    return found;
+}
+
+static json_t *describe_build(void)
+{
+    json_t *build = json_object();
+    put(build, "type", json_string(TREADLE_BUILD_TYPE));
+    put(build, "compiler", json_string(TREADLE_COMPILER));
+    put(build, "flags", json_string(TREADLE_FLAGS));
+    put(build, "liburing", json_string(TREADLE_LIBURING));
+    /* The tools stand on the C libraries alone; libuv belongs to the Python module. */
+    put(build, "libuv", json_string("none"));
+    return build;
+}
+
 static json_t *describe_machine(void)
 {
     char cpu[200];
     struct utsname system;
+    char text[TDL_CPUS_TEXT];
     cpu_set_t allowed;
     double load = 0;
     json_t *machine = json_object();
@@ -57,6 +82,10 @@ static json_t *describe_machine(void)
     put(machine, "cores", json_integer(cores));
     put(machine, "kernel", json_string(uname(&system) == 0 ? system.release : "unknown"));
     put(machine, "load", json_real(getloadavg(&load, 1) == 1 ? load : 0));
+    tdl_cpus_describe(text, sizeof text);
+    put(machine, "affinity", json_string(text));
+    if (read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", text, sizeof text))
+        put(machine, "governor", json_string(text));
     return machine;
 }
 
@@ -72,6 +101,7 @@ struct tdl_report *tdl_report_new(const char *tool, const char *arm)
     put(report->root, "version", json_string(TDL_VERSION));
     put(report->root, "commit", json_string(TREADLE_COMMIT));
     put(report->root, "arm", json_string(arm));
+    put(report->root, "build", describe_build());
     put(report->root, "args", report->args);
     put(report->root, "samples", report->samples);
     return report;
@@ -171,20 +201,24 @@ static json_t *summarize(const json_t *samples)
     return summary;
 }
 
-int tdl_report_write(const struct tdl_report *report, const char *path)
+char *tdl_report_text_of(const struct tdl_report *report, size_t *length)
 {
-    size_t flags = JSON_INDENT(1) | JSON_REAL_PRECISION(9);
     put(report->root, "machine", describe_machine());
     put(report->root, "summary", summarize(report->samples));
-    errno = 0;
-    int code;
-    if (strcmp(path, "-") == 0) {
-        code = json_dumpf(report->root, stdout, flags);
-        (void)putchar('\n');
-    } else {
-        code = json_dump_file(report->root, path, flags);
+    char *text = json_dumps(report->root, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    char *line = text == NULL ? NULL : realloc(text, strlen(text) + 2);
+    if (line == NULL) {
+        free(text);
+        return NULL;
     }
-    return code == 0 ? 0 : errno != 0 ? -errno : -EIO;
+    *length = strlen(line) + 1;
+    memcpy(line + *length - 1, "\n", 2);
+    return line;
+}
+
+const char *tdl_report_commit(void)
+{
+    return TREADLE_COMMIT;
 }
 
 void tdl_report_free(struct tdl_report *report)

@@ -4,6 +4,7 @@
 #define TREADLE_CLI_REPORT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -52,12 +53,19 @@ void tdl_report_text(struct tdl_report *report, const char *name, const char *va
  * Cost:    O(1) amortised */
 void tdl_report_sample(struct tdl_report *report, const struct tdl_sample *sample);
 
-/* Writes the object, with the summary of the samples so far, to `path`; `-` is standard output.
+/* The JSON object, with the summary of the samples so far.
  * Thread:  owner
- * Owns:    nothing
- * Errors:  a negative errno when the file cannot be written
+ * Owns:    the caller frees the text
+ * Errors:  NULL without memory
  * Cost:    O(samples log samples) */
-int tdl_report_write(const struct tdl_report *report, const char *path);
+char *tdl_report_text_of(const struct tdl_report *report, size_t *length);
+
+/* The commit that the tool was built from.
+ * Thread:  any
+ * Owns:    static
+ * Errors:  none; "unknown" outside a repository
+ * Cost:    O(1) */
+const char *tdl_report_commit(void);
 
 /* Frees the report; NULL is allowed.
  * Thread:  owner
