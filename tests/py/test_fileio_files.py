@@ -1,4 +1,4 @@
-"""treadle.fileio.open() and the whole-file functions against io.open: the same sequence must give the same results."""
+"""treadle.fileio.open() on special files, the whole-file functions, and what becomes of files: see test_fileio_io.py for the rest."""
 import asyncio
 import io
 import os
@@ -10,7 +10,6 @@ import textwrap
 import threading
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
 
 from treadle import fileio
 import treadle
@@ -40,141 +39,8 @@ async def outcome_of(awaitable):
         return kind(exc)
 
 
-SIZES = st.one_of(st.none(), st.integers(-1, 40))
-BINARY_STEPS = st.lists(st.one_of(
-    st.tuples(st.just("read"), SIZES),
-    st.tuples(st.just("readline"), st.one_of(st.just(-1), st.integers(1, 20))),
-    st.tuples(st.just("readinto"), st.integers(0, 30)),
-    st.tuples(st.just("write"), st.binary(max_size=30)),
-    st.tuples(st.just("seek"), st.integers(-5, 80), st.integers(0, 3)),
-    st.tuples(st.just("truncate"), st.one_of(st.none(), st.integers(-1, 60))),
-    st.tuples(st.just("tell")),
-    st.tuples(st.just("flush")),
-), max_size=12)
-# Before 3.13 io itself mixed up what was written and what was read ahead in files open for both; in files open for reading
-# and appending it still does.
+# Before 3.13 io itself says of a device that has no position that the read-ahead is in front of it.
 BOTH = sys.version_info >= (3, 13)
-BINARY_MODES = st.sampled_from(["rb", "wb", "ab", "xb", *(["rb+", "wb+"] if BOTH else [])])
-
-
-def binary_reference(path, mode, steps, buffering):
-    results = []
-    file = outcome(lambda: io.open(path, mode, buffering=buffering))
-    if isinstance(file, tuple):
-        return [file]
-    with file:
-        for name, *args in steps:
-            if name == "readinto":
-                buffer = bytearray(args[0])
-                results.append((outcome(lambda: file.readinto(buffer)), bytes(buffer)))
-            else:
-                results.append(outcome(lambda: getattr(file, name)(*args)))
-    return results
-
-
-async def binary_subject(path, mode, steps, buffering):
-    results = []
-    file = await outcome_of(fileio.open(path, mode, buffering=buffering))
-    if isinstance(file, tuple):
-        return [file]
-    async with file:
-        for name, *args in steps:
-            if name == "readinto":
-                buffer = bytearray(args[0])
-                results.append((await outcome_of(file.readinto(buffer)), bytes(buffer)))
-            else:
-                results.append(await outcome_of(getattr(file, name)(*args)))
-    return results
-
-
-def both_paths(tmp_path_factory, content):
-    folder = tmp_path_factory.mktemp("io")
-    paths = folder / "reference", folder / "subject"
-    for path in paths:
-        path.write_bytes(content)
-    return paths
-
-
-COMMON = settings(max_examples=int(os.environ.get("TREADLE_TEST_EXAMPLES", "200")), deadline=None,
-                  suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@COMMON
-@given(content=st.binary(max_size=100), mode=BINARY_MODES, steps=BINARY_STEPS, buffering=st.sampled_from([-1, 2, 16]))
-def test_binary_files_do_what_io_does(tmp_path_factory, content, mode, steps, buffering):
-    reference, subject = both_paths(tmp_path_factory, content)
-    expected = binary_reference(reference, mode, steps, -1)
-    if "a" in mode:
-        # Where a seek and an append meet, the position depends on when the buffer was written, in io as here.
-        buffering = -1
-    assert asyncio.run(binary_subject(subject, mode, steps, buffering)) == expected
-    assert subject.read_bytes() == reference.read_bytes()
-
-
-TEXT = st.text(alphabet="aé\n\r€😀 z", max_size=40)
-TEXT_STEPS = st.lists(st.one_of(
-    st.tuples(st.just("read"), SIZES),
-    st.tuples(st.just("readline"), st.one_of(st.just(-1), st.integers(1, 20))),
-    st.tuples(st.just("write"), TEXT),
-    st.tuples(st.just("seek"), st.just(0), st.sampled_from([0, 2])),
-    st.tuples(st.just("seek"), st.integers(-1, 1), st.integers(1, 3)),
-    st.tuples(st.just("flush")),
-    st.tuples(st.just("back")),
-), max_size=10)
-
-
-def place(name, result):
-    """Only the byte offset of a position is comparable: the rest is each implementation's own."""
-    return result & (1 << 64) - 1 if name == "seek" and isinstance(result, int) else result
-
-
-def text_reference(path, mode, steps, **more):
-    results = []
-    file = outcome(lambda: io.open(path, mode, **more))
-    if isinstance(file, tuple):
-        return [file]
-    try:
-        for name, *args in steps:
-            if name == "back":
-                cookie = outcome(file.tell)
-                first = outcome(lambda: file.read(3))
-                results.append((first, outcome(lambda: file.seek(cookie)) == cookie, outcome(lambda: file.read(3))))
-            else:
-                results.append(place(name, outcome(lambda: getattr(file, name)(*args))))
-    finally:
-        results.append(outcome(file.close))
-    return results
-
-
-async def text_subject(path, mode, steps, **more):
-    results = []
-    file = await outcome_of(fileio.open(path, mode, **more))
-    if isinstance(file, tuple):
-        return [file]
-    try:
-        for name, *args in steps:
-            if name == "back":
-                cookie = await outcome_of(file.tell())
-                first = await outcome_of(file.read(3))
-                same = await outcome_of(file.seek(cookie)) == cookie
-                results.append((first, same, await outcome_of(file.read(3))))
-            else:
-                results.append(place(name, await outcome_of(getattr(file, name)(*args))))
-    finally:
-        results.append(await outcome_of(file.close()))
-    return results
-
-
-@COMMON
-@given(content=TEXT, mode=st.sampled_from(["r", "w", "a", *(["r+", "w+"] if BOTH else [])]), steps=TEXT_STEPS,
-       encoding=st.sampled_from(["utf-8", "utf-16", "utf-8-sig", "latin-1"]),
-       newline=st.sampled_from([None, "", "\n", "\r", "\r\n"]), errors=st.sampled_from(["strict", "replace"]))
-def test_text_files_do_what_io_does(tmp_path_factory, content, mode, steps, encoding, newline, errors):
-    more = {"encoding": encoding, "newline": newline, "errors": errors}
-    reference, subject = both_paths(tmp_path_factory, content.encode(encoding, "replace"))
-    expected = text_reference(reference, mode, steps, **more)
-    assert asyncio.run(text_subject(subject, mode, steps, **more)) == expected
-    assert subject.read_bytes() == reference.read_bytes()
 
 
 @pytest.mark.parametrize("newline", [None, "", "\n", "\r\n"])
@@ -230,7 +96,6 @@ def test_failures_are_those_of_io(tmp_path):
 #: Every step is one that does not wait for another program.
 READS = [("read", 5), ("readline",), ("tell",), ("seek", 0), ("read", 3), ("seek", 2), ("seek", -1), ("seek", 0, 2), ("read",)]
 WRITES = [("write", b"x"), ("flush",), ("truncate", 0), ("truncate", -1)]
-# Before 3.13 io says of a device that has no position that the read-ahead is in front of it.
 ENDLESS = [("read", 5), *([("tell",), ("seek", 3)] if BOTH else []), ("read", 3)]
 SPECIAL = [
     ("fifo", "wb", [*WRITES, ("tell",), ("seek", 0)]), ("fifo", "ab", WRITES),

@@ -105,8 +105,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[mi
     __slots__ = (
         "_asyncgens", "_asyncgens_shutdown_called", "_children", "_clock_resolution", "_coroutine_origin_tracking_enabled",
         "_coroutine_origin_tracking_saved_depth", "_current_handle", "_default_executor", "_exception_handler",
-        "_executor_shutdown_called", "_foreign_wakeup_fd", "_internal_fds", "_old_agen_hooks", "_ready", "_scheduled", "_selector",
-        "_signal_handlers", "_timer_cancelled_count", "_unix_server_sockets", "slow_callback_duration",
+        "_executor_shutdown_called", "_file_context", "_foreign_wakeup_fd", "_internal_fds", "_old_agen_hooks", "_ready", "_scheduled",
+        "_selector", "_signal_handlers", "_timer_cancelled_count", "_unix_server_sockets", "slow_callback_duration",
     )
 
     def __init__(self, *, io_uring: bool | None = None) -> None:
@@ -117,6 +117,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[mi
         self._selector: _Watched | None = _Watched(self)
         self._children = {}
         self._foreign_wakeup_fd = -1
+        self._file_context: _treadle.FileContext | None = None  # of treadle.fileio, which makes it
         if io_uring is None:
             io_uring = os.environ.get("TREADLE_IO_URING", "1") != "0"
         if not io_uring:
@@ -160,6 +161,9 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[mi
         if self._debug:
             logger.debug("Close %r", self)
         self._forget_signals()
+        files, self._file_context = self._file_context, None
+        if files is not None:
+            files.close()
         self._close_native()
         self._forget_children()
         self._selector = None

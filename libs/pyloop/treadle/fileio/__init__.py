@@ -17,7 +17,8 @@ from typing import Any as _Any
 from treadle._treadle import FileContext, FileOp, __version__
 
 from ._binary import BinaryFile
-from ._open import context, copy, open, read_bytes, read_text, write_bytes, write_text
+from ._contexts import context
+from ._open import copy, open, read_bytes, read_text, write_bytes, write_text
 from ._text import TextFile
 from . import python_aio, python_aio_asyncio, thread_aio, thread_aio_asyncio
 from .abstract import AbstractContext, AbstractOperation

@@ -1,13 +1,34 @@
-"""The asynchronous binary file: a position, a read-ahead and a write-behind over one descriptor."""
+"""The asynchronous binary file: a read-ahead and a write-behind over the position that the kernel keeps with a descriptor.
+
+What waits for the kernel belongs to the file and not to the task that awaits it. A task that is cancelled leaves the operation
+running, and whoever uses the file next takes its result into the file first; so every method has happened or has not. Between
+two awaits nothing is half done: bytes that came are put into the read-ahead at once, and a method takes what it gives away
+only at its end.
+
+A regular file is read at an offset, since only that is answered at once from the page cache, so the kernel's position lags
+behind until somebody can see it: _place is where the next read begins, or -1 while the kernel knows. Reading at an offset moves
+nothing, therefore such a read that is cancelled is simply dropped. It is written at an offset too, since a ring that writes at
+the position takes it back when the disk is full; a write that is done sets the position at once.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import errno
+import fcntl
+import functools
 import io
+import operator
 import os
 import stat
+import warnings
+from collections.abc import Callable
+from typing import Any
 
 from treadle._treadle import FileContext, FileOp
 
+from ._contexts import context
 from ._lines import LineFile
 
 _Buffer = bytes | bytearray | memoryview
@@ -21,6 +42,8 @@ class BinaryFile(LineFile[bytes, _Buffer]):
     One task at a time uses the position; pread() and pwrite() have none and run in parallel.
     """
 
+    _closed = True  # until it is made
+
     def __init__(self, files: FileContext, fd: int, name: str | bytes | int | os.PathLike[str], mode: str, readable: bool,
                  writable: bool, appending: bool, buffer_size: int, info: os.stat_result, closefd: bool) -> None:
         self._files = files
@@ -29,21 +52,35 @@ class BinaryFile(LineFile[bytes, _Buffer]):
         self.mode = mode
         self._readable = readable
         self._writable = writable
-        self._appending = appending
         self._size = buffer_size
+        self._raw = buffer_size == 0
         self._closefd = closefd
-        self._closed = False
+        self._pid = os.getpid()
         # Of a device only the kernel knows what its position means; its reads and writes are not given one.
         self._seekable = stat.S_ISREG(info.st_mode) or stat.S_ISBLK(info.st_mode)
         self._device = stat.S_ISCHR(info.st_mode) and _has_position(fd)
-        if readable and writable and buffer_size > 1 and not self.seekable():
+        if readable and writable and buffer_size > 0 and not (self._seekable or self._device):
             raise io.UnsupportedOperation("File or stream is not seekable.")
-        self._position = 0
+        # What was read and not taken: _ahead from _at on, then _later.
         self._ahead = b""
-        self._ahead_start = 0
+        self._at = 0
+        self._later: list[bytes] = []
+        self._place = -1
+        self._appends = appending or (writable and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_APPEND != 0)
+        # What was written and is not in the file: what goes to the kernel first, and what was written behind it.
+        self._out: _Buffer = b""
         self._behind = bytearray()
-        if self._seekable:
-            self._position = os.lseek(fd, 0, os.SEEK_END if appending else os.SEEK_CUR)
+        # Whether a read, or a write, may begin without a look at everything else; both at once only without a common position.
+        self._reads = readable
+        self._writes = writable and not readable
+        self._reading: FileOp[bytes] | None = None  # of a stream
+        self._running: FileOp[Any] | None = None  # a write, or what sets the size
+        self._after: Callable[[int], None] | None = None  # what its count means to the file
+        self._closing: FileOp[None] | None = None
+        self._held: set[FileOp[Any]] = set()
+        if appending and self._seekable:
+            os.lseek(fd, 0, os.SEEK_END)
+        self._closed = False
 
     # what it is
 
@@ -53,18 +90,22 @@ class BinaryFile(LineFile[bytes, _Buffer]):
         return self._closed
 
     def fileno(self) -> int:
-        """Return the descriptor."""
+        """Return the descriptor, with the kernel's position behind what was read of the file."""
         self._check_open()
+        if self._place >= 0:
+            self._tell_kernel()
         return self._fd
 
     def readable(self) -> bool:
         """Tell whether it can be read."""
-        self._check_open()
+        if self._readable or self._raw:
+            self._check_open()
         return self._readable
 
     def writable(self) -> bool:
         """Tell whether it can be written."""
-        self._check_open()
+        if self._writable or self._raw:
+            self._check_open()
         return self._writable
 
     def seekable(self) -> bool:
@@ -82,257 +123,628 @@ class BinaryFile(LineFile[bytes, _Buffer]):
             raise ValueError("I/O operation on closed file.")
 
     def _check_readable(self) -> None:
-        self._check_open()
         if not self._readable:
-            raise io.UnsupportedOperation("not readable")
+            self._refuse("not readable")
+        self._check_open()
 
     def _check_writable(self) -> None:
-        self._check_open()
         if not self._writable:
-            raise io.UnsupportedOperation("not writable")
+            self._refuse("not writable")
+        self._check_open()
 
     def _check_seekable(self) -> None:
         if not self.seekable():
             raise io.UnsupportedOperation("File or stream is not seekable.")
 
+    def _refuse(self, why: str) -> None:
+        # io's raw file looks first whether it is closed.
+        if self._raw:
+            self._check_open()
+        raise io.UnsupportedOperation(why)
+
+    def _number(self, size: Any, allowed: bool) -> int:
+        """A size that is not plainly one; -1 for none."""
+        if not allowed and not self._raw:
+            self._refuse("not allowed by the mode")
+        return -1 if size is None else operator.index(size)
+
+    # operations that outlive who awaits them
+
+    def _context(self) -> FileContext:
+        """The running loop's context, for what is to be begun: the loop that the file was opened in may be gone."""
+        files = context()
+        self._files = files
+        return files
+
+    def _moved(self) -> bool:
+        """Whether the context that refused was not the running loop's."""
+        before = self._files
+        return self._context() is not before
+
+    def _check_loop(self, op: FileOp[Any]) -> None:
+        """An operation can be awaited only in the loop that it was begun in; one of a parent process has ended with the fork."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._files.reap()
+        if not op.done() and context() is not self._files:
+            raise RuntimeError("an operation of the file is running in another event loop")
+
+    def _hold(self, op: FileOp[Any]) -> None:
+        """Nobody awaits it any more; it keeps the file until it is done."""
+        self._reads = self._writes = False
+        if op not in self._held:
+            self._held.add(op)
+            op.add_done_callback(functools.partial(self._let_go, op))
+
+    def _let_go(self, op: FileOp[Any], _: object) -> None:
+        if op.done():
+            self._held.discard(op)
+            if self._running is op:
+                self._finish(op)
+        else:  # another one who awaited it was cancelled
+            op.add_done_callback(functools.partial(self._let_go, op))
+
+    def _begin(self, op: FileOp[Any], after: Callable[[int], None] | None) -> FileOp[Any]:
+        self._running = op.keep()
+        self._after = after
+        return op
+
+    async def _end(self, op: FileOp[Any]) -> Any:
+        """The result of what runs; whoever comes first tells the file of it."""
+        try:
+            return await op
+        except BaseException:
+            if not op.done():
+                self._hold(op)
+            raise
+        finally:
+            if op.done() and self._running is op:
+                self._finish(op)
+
+    def _finish(self, op: FileOp[Any]) -> None:
+        after, self._after = self._after, None
+        self._running = None
+        if after is not None:
+            after(max(op.code, 0))
+
+    async def _settle(self) -> None:
+        """Wait for what somebody left running. If it failed, it has not happened, and the next attempt fails by itself."""
+        while (op := self._running) is not None:
+            self._check_loop(op)
+            try:
+                await self._end(op)
+            except OSError:
+                if not op.done() or op.code >= 0:
+                    raise
+
     # reading
 
-    def _offset(self) -> int | None:
-        return self._position if self._seekable else None
+    async def _begin_reading(self) -> None:
+        self._check_readable()
+        if self._seekable or self._device:
+            await self._flush()
+            self._writes = False
+        self._reads = True
 
-    def _buffered(self) -> bytes:
-        """What the read-ahead holds from the position on."""
-        start = self._position - self._ahead_start
-        if 0 <= start < len(self._ahead):
-            return self._ahead if start == 0 else self._ahead[start:]
-        return b""
+    def _have(self) -> int:
+        """How much is in the read-ahead."""
+        have = len(self._ahead) - self._at
+        return have + sum(map(len, self._later)) if self._later else have
 
-    def _forget_ahead(self) -> None:
+    def _take(self, size: int) -> bytes:
+        """Give away as much of the read-ahead."""
+        start = self._at
+        end = start + size
+        data = self._ahead
+        if end <= len(data):
+            self._at = end
+            if end == len(data) and (self._raw or end > self._size):
+                self._ahead = b""
+                self._at = 0
+            return data[start:end]
+        parts = [data[start:]]
+        size -= len(parts[0])
+        while True:
+            self._ahead = data = self._later.pop(0)
+            if size <= len(data):
+                break
+            parts.append(data)
+            size -= len(data)
+        self._at = 0
+        parts.append(self._take(size))
+        return b"".join(parts)
+
+    def _put(self, data: bytes) -> None:
+        """Append to the read-ahead."""
+        if self._at == len(self._ahead) and not self._later:
+            self._ahead = data
+            self._at = 0
+        elif data:
+            self._later.append(data)
+
+    def _forget(self) -> None:
         self._ahead = b""
-        self._ahead_start = self._position
+        self._at = 0
+        self._later.clear()
 
-    def _take(self, data: bytes) -> bytes:
-        self._position += len(data)
-        return data
+    def _tell_kernel(self) -> None:
+        os.lseek(self._fd, self._place, os.SEEK_SET)
+        self._place = -1
 
-    async def _fill(self, size: int) -> bytes:
-        """Read ahead at the position; what came is also the read-ahead."""
-        data = await self._files.read(self._fd, size, self._offset())
-        self._ahead = data
-        self._ahead_start = self._position
-        return data
+    def _rewind(self) -> None:
+        """Set the kernel's position to the file's, and forget the read-ahead."""
+        if self._place >= 0:
+            os.lseek(self._fd, self._place - self._have(), os.SEEK_SET)
+            self._place = -1
+        elif self._have() > 0:
+            os.lseek(self._fd, -self._have(), os.SEEK_CUR)
+        self._forget()
+
+    async def _fill(self, size: int) -> bool:
+        """Have the kernel read up to size bytes into the read-ahead; False at the end of the file."""
+        if not self._seekable:
+            return await self._fill_stream(size)
+        place = self._place
+        if place < 0:
+            place = self._place = os.lseek(self._fd, 0, os.SEEK_CUR)
+        self._writes = False
+        try:
+            data = await self._files.read(self._fd, size, place)
+        except RuntimeError:
+            if not self._moved():
+                raise
+            return await self._fill(size)
+        if self._place != place:
+            return True  # somebody else moved it: there may be something to take, or the next one reads it again
+        if data:
+            self._place = place + len(data)
+            self._put(data)
+        if self._raw:
+            self._tell_kernel()
+        return bool(data)
+
+    async def _fill_stream(self, size: int) -> bool:
+        """What a stream or a device gave cannot be read again, so its reads are taken up where they were left."""
+        while True:
+            op = self._reading
+            if op is None:
+                self._writes = self._writes and not self._device
+                op = self._reading = self._context().read(self._fd, size).keep()
+            else:
+                self._check_loop(op)
+            try:
+                await op
+            except BaseException as exc:
+                if op.done():
+                    if op.code != -errno.ECANCELED or not isinstance(exc, OSError) or self._files.closed:
+                        raise
+                    # Asked to be dropped for somebody else who awaited it.
+                    self._check_open()
+                else:
+                    self._hold(op)
+                    self._files.cancel(op)
+                    raise
+            else:
+                return op.code > 0
+            finally:
+                if op.done() and self._reading is op:
+                    self._take_up(op)
+
+    def _take_up(self, op: FileOp[bytes]) -> None:
+        self._reading = None
+        if op.code > 0 and not self._closed:
+            self._put(op.result())
 
     async def read(self, size: int | None = -1, /) -> bytes:
         """Read up to size bytes, all that is left for None or a negative size."""
-        self._check_readable()
-        if self._behind:
-            await self.flush()
-        if size is None or size < 0:
+        if size.__class__ is not int:
+            size = self._number(size, self._readable)
+        if not self._reads:
+            await self._begin_reading()
+        if size < 0:
+            if size < -1 and not self._raw:
+                raise ValueError("read length must be non-negative or -1")
             return await self._read_all()
-        data = self._buffered()
-        if len(data) >= size:
-            return self._take(data[:size])
-        parts = [self._take(data)]
-        missing = size - len(data)
-        while missing > 0:
-            if missing >= self._size:
-                data = await self._files.read(self._fd, missing, self._offset())
-            else:
-                data = (await self._fill(self._size))[:missing]
-            if not data:
+        ahead = self._ahead
+        start = self._at
+        end = start + size
+        if end <= len(ahead):
+            self._at = end
+            return ahead[start:end]
+        if self._raw:
+            if self._have() == 0:
+                await self._fill(size)
+            return self._take(min(size, self._have()))
+        while (missing := size - self._have()) > 0:
+            if not await self._fill(missing if missing > self._size else self._size):
                 break
-            parts.append(self._take(data))
-            missing -= len(data)
-        return b"".join(parts)
+        return self._take(min(size, self._have()))
 
     async def _read_all(self) -> bytes:
-        parts = [self._take(self._buffered())]
-        self._forget_ahead()
-        hint = os.fstat(self._fd).st_size - self._position if self._seekable else 0
-        size = hint + 1 if hint > 0 else _WHOLE_CHUNK
-        while True:
-            data = await self._files.read(self._fd, size, self._offset())
-            if not data:
-                break
-            parts.append(self._take(data))
-            if hint > 0 and len(data) == hint:
-                break
+        size, hint = _WHOLE_CHUNK, 0
+        if self._seekable:
+            place = self._place if self._place >= 0 else os.lseek(self._fd, 0, os.SEEK_CUR)
+            hint = os.fstat(self._fd).st_size - place
+            if hint > 0:
+                size = hint + 1
+        while await self._fill(size):
+            if hint > 0 and self._place == place + hint:
+                break  # less than asked for: nothing is behind it
             size = _WHOLE_CHUNK
-        self._forget_ahead()
-        return b"".join(parts) if len(parts) > 2 else parts[0] + b"".join(parts[1:])
+        return self._take(self._have())
 
     async def read1(self, size: int = -1, /) -> bytes:
         """Read up to size bytes with at most one read of the file."""
-        self._check_readable()
-        if self._behind:
-            await self.flush()
-        if size is None or size < 0:
+        if not self._reads:
+            await self._begin_reading()
+        if size < 0:
             size = self._size
-        data = self._buffered()
-        if not data:
-            data = await self._fill(max(size, self._size))
-        return self._take(data[:size])
+        if size > 0 and self._have() == 0:
+            await self._fill(size if self._raw else max(size, self._size))
+        return self._take(min(size, len(self._ahead) - self._at))
+
+    async def peek(self, size: int = 0, /) -> bytes:
+        """Return some bytes without moving on, with at most one read of the file."""
+        if not self._reads:
+            await self._begin_reading()
+        if self._have() == 0:
+            await self._fill(self._size or 1)
+        return self._ahead[self._at:]
 
     async def readinto(self, buffer: bytearray | memoryview, /) -> int:
         """Read into a buffer; return the count, short only at the end of the file."""
-        self._check_readable()
-        if self._behind:
-            await self.flush()
-        with memoryview(buffer).cast("B") as view:
-            data = self._buffered()[: len(view)]
-            view[: len(data)] = data
-            count = len(self._take(data))
-            while count < len(view):
-                got = await self._files.readinto(self._fd, view[count:], self._offset())
-                if got == 0:
-                    break
-                self._position += got
-                count += got
-            return count
+        return await self._read_into(buffer, False)
+
+    async def readinto1(self, buffer: bytearray | memoryview, /) -> int:
+        """Read into a buffer with at most one read of the file; return the count."""
+        return await self._read_into(buffer, True)
+
+    async def _read_into(self, buffer: bytearray | memoryview, once: bool) -> int:
+        with memoryview(buffer) as given:
+            if given.readonly:
+                raise TypeError(f"readinto() argument must be read-write bytes-like object, not {type(buffer).__name__}")
+            if not self._reads:
+                await self._begin_reading()
+            with given.cast("B") as view:
+                if once or self._raw:
+                    if len(view) > 0 and self._have() == 0:
+                        await self._fill(len(view) if self._raw else max(len(view), self._size))
+                elif self._seekable and len(view) - self._have() > self._size:
+                    return await self._fill_buffer(view)
+                else:
+                    while (missing := len(view) - self._have()) > 0:
+                        if not await self._fill(missing if missing > self._size else self._size):
+                            break
+                count = min(len(view), self._have())
+                view[:count] = self._take(count)
+                return count
+
+    async def _fill_buffer(self, view: memoryview) -> int:
+        """Read more than the read-ahead would hold, into the caller's memory."""
+        have = self._have()
+        place = self._place if self._place >= 0 else os.lseek(self._fd, 0, os.SEEK_CUR)
+        view[:have] = b"".join((self._ahead[self._at:], *self._later))
+        count = have
+        while count < len(view):
+            got = await self._into(view[count:], place + count - have)
+            if got == 0:
+                break
+            count += got
+        self._forget()
+        self._writes = False
+        self._place = place + count - have
+        return count
+
+    async def _into(self, view: memoryview, place: int) -> int:
+        """One read into the caller's memory, which is the caller's again when it is over: a cancel waits for the kernel."""
+        op = self._context().readinto(self._fd, view, place).keep()
+        try:
+            return await op
+        except GeneratorExit:
+            raise
+        except BaseException:
+            if not op.done():
+                self._files.cancel(op)
+            while not op.done():
+                try:
+                    await op
+                except (asyncio.CancelledError, OSError):
+                    continue
+            raise
 
     async def readline(self, size: int | None = -1, /) -> bytes:
         """Read to the end of a line, or up to size bytes of it."""
-        self._check_readable()
-        if self._behind:
-            await self.flush()
-        limit = -1 if size is None else size
-        parts: list[bytes] = []
-        have = 0
-        while limit < 0 or have < limit:
-            data = self._buffered() or await self._fill(self._size)
-            if not data:
-                break
-            end = data.find(b"\n") + 1
-            piece = data[:end] if end else data
-            if 0 <= limit < have + len(piece):
-                piece = piece[: limit - have]
-            parts.append(self._take(piece))
-            have += len(piece)
-            if piece.endswith(b"\n"):
-                break
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        if size.__class__ is not int:
+            size = self._number(size, self._readable)
+        if not self._reads:
+            await self._begin_reading()
+        if size < 0:
+            start = self._at
+            end = self._ahead.find(b"\n", start) + 1
+            if end > 0:
+                self._at = end
+                return self._ahead[start:end]
+        return await self._read_line(size)
+
+    async def _read_line(self, limit: int) -> bytes:
+        looked: tuple[bytes, int, int, int] | None = None
+        while True:
+            # What was looked through before stays so, unless another task took some of it.
+            if looked is None or looked[0] is not self._ahead or looked[1] != self._at:
+                looked = self._ahead, self._at, 0, 0
+            first, at, pieces, have = looked
+            for piece in [first[at:], *self._later][pieces:]:
+                end = piece.find(b"\n") + 1
+                pieces += 1
+                have += end or len(piece)
+                if end or 0 <= limit <= have:
+                    return self._take(min(have, limit) if limit >= 0 else have)
+            looked = first, at, pieces, have
+            if self._at == len(first) and not self._later:
+                looked = None
+            if limit == 0 or not await self._fill(self._size or 1):
+                return self._take(min(limit, self._have()) if limit >= 0 else self._have())
 
     def pread(self, size: int, offset: int, /) -> FileOp[bytes]:
         """Read at an offset, beside everything else; what was written and not flushed is not seen."""
         self._check_readable()
-        return self._files.read(self._fd, size, offset)
+        return self._context().read(self._fd, size, offset)
 
     # writing
 
+    async def _begin_writing(self) -> None:
+        self._check_writable()
+        if self._device:
+            await self._settle_reading()
+        if self._seekable or self._device:
+            self._rewind()
+            self._reads = False
+        self._writes = self._running is None
+
+    async def _settle_reading(self) -> None:
+        while self._reading is not None:
+            await self._fill_stream(1)
+
     async def write(self, data: _Buffer, /) -> int:
         """Write bytes behind what was written before; they reach the file with flush(), close() or a full buffer."""
-        self._check_writable()
-        with memoryview(data).cast("B") as view:
-            count = len(view)
-            if self._ahead:
-                self._forget_ahead()
-            if count >= self._size:
-                await self.flush()
-                await self._write_out(view)
-            else:
-                self._behind += view
-                if len(self._behind) >= self._size:
-                    await self.flush()
-            return count
+        if data.__class__ is not bytes:
+            if not self._writable and not self._raw:
+                self._refuse("write")
+            if isinstance(data, str):
+                raise TypeError("a bytes-like object is required, not 'str'")
+            data = bytes(memoryview(data))
+        if not self._writes:
+            await self._begin_writing()
+        count = len(data)
+        while True:
+            if len(self._behind) + count <= self._size and not self._raw:
+                self._behind += data
+                return count
+            if self._behind or self._out or self._running is not None:
+                await self._flush()
+            elif count == 0:
+                return 0
+            elif self._raw or count > self._size:
+                return await self._write_through(data)
 
-    async def _write_out(self, view: memoryview) -> None:
-        done = 0
-        while done < len(view):
-            done += self._advance(await self._files.write(self._fd, view[done:], self._offset()))
+    async def _write_through(self, data: bytes) -> int:
+        """Write what the write-behind has no room for. Who is cancelled has written all of it, or nothing if no byte was moved."""
+        self._out = data
+        while True:
+            op = self._write_out(self._sent)
+            try:
+                await self._end(op)
+            except BaseException:
+                if not op.done():
+                    if len(self._out) == len(data):
+                        self._after = self._sent_or_not
+                    self._files.cancel(op)
+                elif op.code < 0:
+                    self._out = b""
+                raise
+            if not self._out or self._raw:
+                break
+        left, self._out = len(self._out), b""
+        return len(data) - left
 
-    def _advance(self, count: int) -> int:
-        if self._appending and self._seekable:
-            self._position = os.lseek(self._fd, 0, os.SEEK_END)
+    def _accept(self, data: bytes) -> None:
+        """Take what was written, however much it is."""
+        if len(data) > self._size and not self._behind and not self._out:
+            self._out = data
         else:
-            self._position += count
-        return count
+            self._behind += data
+
+    def _write_out(self, after: Callable[[int], None]) -> FileOp[int]:
+        place = os.lseek(self._fd, 0, os.SEEK_CUR) if self._seekable else None
+        return self._begin(self._context().write(self._fd, self._out, place), after)
+
+    def _sent(self, count: int) -> None:
+        if count > 0 and self._seekable:
+            with contextlib.suppress(OSError):  # closed behind the file
+                os.lseek(self._fd, *(0, os.SEEK_END) if self._appends else (count, os.SEEK_CUR))
+        self._out = memoryview(self._out)[count:] if count < len(self._out) else b""
+
+    def _sent_or_not(self, count: int) -> None:
+        self._sent(count)
+        if count == 0:
+            self._out = b""
 
     def pwrite(self, data: _Buffer, offset: int, /) -> FileOp[int]:
         """Write at an offset, beside everything else."""
         self._check_writable()
-        self._forget_ahead()
-        return self._files.write(self._fd, data, offset)
+        if self._seekable:
+            self._rewind()
+        return self._context().write(self._fd, data, offset)
 
     async def flush(self) -> None:
         """Bring what was written to the file; what a failure left unwritten stays for the next flush."""
-        self._check_open()
-        while self._behind:
-            data = bytes(self._behind)
-            count = self._advance(await self._files.write(self._fd, data, self._offset()))
-            del self._behind[:count]
+        if self._closed:
+            raise ValueError("flush of closed file")
+        if self._writable:
+            await self._flush()
+            if self._readable and self._seekable:
+                self._rewind()
+
+    async def _flush(self) -> None:
+        while True:
+            if self._running is not None:
+                await self._settle()
+            elif self._out:
+                await self._end(self._write_out(self._sent))
+            elif self._behind:
+                self._out, self._behind = self._behind, bytearray()
+            else:
+                return
 
     async def sync(self, *, data_only: bool = False) -> None:
         """Flush, then bring the file to the disk."""
         await self.flush()
-        await (self._files.fdatasync(self._fd) if data_only else self._files.fsync(self._fd))
+        files = self._context()
+        await (files.fdatasync(self._fd) if data_only else files.fsync(self._fd))
 
     # the position
 
     async def tell(self) -> int:
         """Return the position."""
         self._check_open()
-        if not self._seekable:
-            return max(0, os.lseek(self._fd, 0, os.SEEK_CUR) - len(self._buffered())) + len(self._behind)
-        return self._position + len(self._behind)
+        if self._running is not None:
+            await self._settle()
+        if self._device:
+            await self._settle_reading()
+        place = self._place if self._place >= 0 else os.lseek(self._fd, 0, os.SEEK_CUR)
+        return max(0, place - self._have()) + len(self._out) + len(self._behind)
 
     async def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         """Set the position, from the start, the position or the end; return it."""
         self._check_open()
-        if not self._seekable:
-            return await self._seek_device(offset, whence)
-        await self.flush()
-        if whence == os.SEEK_SET:
-            target = offset
-        elif whence == os.SEEK_CUR:
-            target = self._position + offset
-        elif whence == os.SEEK_END:
-            size = (await self._files.stat(self._fd)).st_size
+        if not self._raw:
+            if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END, os.SEEK_DATA, os.SEEK_HOLE):
+                raise ValueError(f"whence value {whence} unsupported")
+            self._check_seekable()
+        if self._device:
+            await self._settle_reading()
+        await self._flush()
+        if whence == os.SEEK_END and self._seekable:
+            size = (await self._stat()).st_size
             # Files of /proc have no size, and many no end.
-            target = size + offset if size > 0 else os.lseek(self._fd, offset, whence)
-        else:
-            # SEEK_DATA and SEEK_HOLE are the kernel's to answer.
-            target = os.lseek(self._fd, offset, whence)
-        if target < 0:
-            raise OSError(22, os.strerror(22))
-        self._position = target
+            if size > 0:
+                return self._seek(size + offset, os.SEEK_SET)
+        if whence not in (os.SEEK_SET, os.SEEK_CUR):
+            return self._seek(offset, whence)
+        place = self._place if self._place >= 0 else os.lseek(self._fd, 0, os.SEEK_CUR)
+        first = place - self._have() - self._at
+        target = offset if whence == os.SEEK_SET else first + self._at + offset
+        if self._raw or not first <= target <= first + len(self._ahead):
+            return self._seek(target, os.SEEK_SET)
+        self._at = target - first
         return target
 
-    async def _seek_device(self, offset: int, whence: int) -> int:
-        if self._size > 1:
-            self._check_seekable()
-        await self.flush()
-        if whence == os.SEEK_CUR:
-            offset -= len(self._buffered())
-        self._forget_ahead()
-        return os.lseek(self._fd, offset, whence)
+    def _seek(self, offset: int, whence: int) -> int:
+        position = os.lseek(self._fd, offset, whence)
+        self._place = -1
+        self._forget()
+        return position
+
+    async def _stat(self) -> os.stat_result:
+        try:
+            return await self._files.stat(self._fd)
+        except RuntimeError:
+            if not self._moved():
+                raise
+            return await self._stat()
 
     async def truncate(self, size: int | None = None, /) -> int:
         """Set the size of the file, to the position if none is given; return it."""
+        self._check_open()
         self._check_writable()
-        await self.flush()
-        target = self._position if size is None else size
+        if self._device:
+            await self._settle_reading()
+        await self._flush()
+        if self._readable and self._seekable:
+            self._rewind()
+        target = os.lseek(self._fd, 0, os.SEEK_CUR) if size is None else size
         if target < 0:
-            raise OSError(22, os.strerror(22))
-        self._forget_ahead()
-        await self._files.truncate(self._fd, target)
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        self._writes = False
+        await self._end(self._begin(self._context().truncate(self._fd, target), None))
         return target
 
     # the end
 
     async def close(self) -> None:
-        """Flush and close; the descriptor is closed also when the flush fails."""
+        """Flush and close; if it is cancelled while it flushes, the file stays open."""
         if self._closed:
+            if self._closing is not None and not self._closing.done():
+                self._check_loop(self._closing)
+                await self._closing
             return
         try:
-            await self.flush()
-        finally:
-            self._closed = True
+            await self._flush()
+        except Exception:
+            await self._close()
+            raise
+        await self._close()
+
+    async def _close(self) -> None:
+        if self._closed:
+            return
+        self._end_of_use()
+        if self._reading is not None and not self._reading.done():
+            if self._seekable or self._device:
+                await self._settle_reading()
+            else:
+                self._files.cancel(self._reading)
+        if not self._closefd:
+            return
+        # What was only read is closed without a wait; what was written may still have to be told to a server.
+        if not self._writable:
+            os.close(self._fd)
+            return
+        op = self._closing = self._context().close_fd(self._fd).keep()
+        try:
+            await op
+        except BaseException:
+            if not op.done():
+                self._hold(op)
+            raise
+
+    def _end_of_use(self) -> None:
+        if self._place >= 0 and not self._closefd:
+            self._tell_kernel()
+        self._closed = True
+        self._reads = self._writes = False
+        self._forget()
+
+    def __del__(self) -> None:
+        if self._closed:
+            # A loop may have ended before it came to close the descriptor.
+            closing = self.__dict__.get("_closing")
+            if closing is not None and closing.code == -errno.ECANCELED:
+                os.close(self._fd)
+            return
+        try:
             if self._closefd:
-                # What was only read is closed without a wait; what was written may still have to be told to a server.
-                if self._writable:
-                    await self._files.close_fd(self._fd)
-                else:
+                warnings.warn(f"unclosed file {self!r}", ResourceWarning, stacklevel=2, source=self)
+        finally:
+            try:
+                self._flush_now()
+            finally:
+                self._end_of_use()
+                if self._closefd:
                     os.close(self._fd)
+
+    def _flush_now(self) -> None:
+        """Flush without a loop, as the built-in files do when they are dropped."""
+        if any(op is not None and not op.done() for op in (self._running, self._reading)):
+            self._files.close()  # it is dropped too: a file is kept by what runs for it
+        if self._running is not None:
+            self._finish(self._running)
+        # A stream that takes nothing now would wait for another program.
+        flags = 0 if self._seekable or self._device else os.RWF_NOWAIT
+        for data in (self._out, self._behind):
+            left = memoryview(data)
+            while len(left) > 0:
+                left = left[os.pwritev(self._fd, [left], -1, flags) if flags else os.write(self._fd, left):]
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} name={self.name!r} mode={self.mode!r}>"

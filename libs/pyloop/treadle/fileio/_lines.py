@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -17,10 +18,7 @@ class LineFile(Generic[_Line, _Data]):
     def _check_open(self) -> None:
         raise NotImplementedError
 
-    def _check_readable(self) -> None:
-        raise NotImplementedError
-
-    async def readline(self, size: int | None = -1, /) -> _Line:
+    async def readline(self, size: int = -1, /) -> _Line:
         """Read to the end of a line, or up to size bytes or characters of it."""
         raise NotImplementedError
 
@@ -34,17 +32,19 @@ class LineFile(Generic[_Line, _Data]):
 
     async def readlines(self, hint: int | None = -1, /) -> list[_Line]:
         """Read lines until the end, or until hint bytes or characters were read."""
+        limit = 0 if hint is None else operator.index(hint)
+        self._check_open()
         lines: list[_Line] = []
         total = 0
         while line := await self.readline():
             lines.append(line)
             total += len(line)
-            if hint is not None and 0 < hint <= total:
+            if 0 < limit < total:
                 break
         return lines
 
     def __aiter__(self: _Self) -> _Self:
-        self._check_readable()
+        self._check_open()
         return self
 
     async def __anext__(self) -> _Line:
@@ -55,6 +55,7 @@ class LineFile(Generic[_Line, _Data]):
 
     async def writelines(self, lines: Iterable[_Data], /) -> None:
         """Write each of the lines."""
+        self._check_open()
         for line in lines:
             await self.write(line)
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
-import weakref
+import warnings
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar, overload
 
-from treadle._treadle import FileContext
-
 from ._binary import BinaryFile
+from ._contexts import context
 from ._text import TextFile
 
 _Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -21,22 +19,6 @@ _File = TypeVar("_File", BinaryFile, TextFile)
 _BUFFER = 1 << 16
 # A file up to this size is read by one operation that also opens and closes it.
 _WHOLE = 1 << 16
-
-_contexts: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, FileContext] = weakref.WeakKeyDictionary()
-_last: tuple[weakref.ref[asyncio.AbstractEventLoop], FileContext] | None = None
-
-
-def context() -> FileContext:
-    """The context that the running loop uses for files."""
-    global _last
-    loop = asyncio.get_running_loop()
-    if _last is not None and _last[0]() is loop and not _last[1].closed:
-        return _last[1]
-    files = _contexts.get(loop)
-    if files is None or files.closed:
-        files = _contexts[loop] = FileContext()
-    _last = (weakref.ref(loop), files)
-    return files
 
 
 class _Opening(Generic[_File]):
@@ -78,10 +60,17 @@ class _Mode:
             raise ValueError("binary mode doesn't take an encoding, errors or newline argument")
         if self.text and buffering == 0:
             raise ValueError("can't have unbuffered text I/O")
+        if buffering < -1:
+            raise ValueError("invalid buffering size")
+        if buffering == 1 and not self.text:
+            warnings.warn("line buffering (buffering=1) isn't supported in binary mode, the default buffer size will be used",
+                          RuntimeWarning, stacklevel=3)
         update = "+" in kinds
         self.readable = "r" in kinds or update
         self.writable = "r" not in kinds or update
         self.appending = "a" in kinds
+        letter = "a" if self.appending else "x" if "x" in kinds else "w" if chosen == {"w"} and not update else "r"
+        self.mode = letter + ("b+" if update else "b")
         access = os.O_RDWR if update else os.O_RDONLY if self.readable else os.O_WRONLY
         more = {"r": 0, "w": os.O_CREAT | os.O_TRUNC, "a": os.O_CREAT | os.O_APPEND, "x": os.O_CREAT | os.O_EXCL}
         self.flags = access | more[chosen.pop()] | os.O_CLOEXEC
@@ -93,8 +82,13 @@ async def _open_binary(file: _Path | int, mode: str, parsed: _Mode, buffering: i
     given = isinstance(file, int)
     if isinstance(file, int):
         fd = file
+        if fd < 0:
+            raise ValueError("negative file descriptor")
     elif opener is not None:
         fd = opener(file, parsed.flags)
+        if fd < 0:
+            raise ValueError(f"opener returned {fd}")
+        os.set_inheritable(fd, False)
     else:
         if not closefd:
             raise ValueError("Cannot use closefd=False with file name")
@@ -103,8 +97,8 @@ async def _open_binary(file: _Path | int, mode: str, parsed: _Mode, buffering: i
         info = os.fstat(fd)
         if stat.S_ISDIR(info.st_mode):
             raise IsADirectoryError(21, os.strerror(21), file)
-        size = 1 if buffering == 0 else buffering if buffering > 1 else _BUFFER
-        return BinaryFile(files, fd, file, mode, parsed.readable, parsed.writable, parsed.appending,  # type: ignore[arg-type]
+        size = 0 if buffering == 0 else buffering if buffering > 1 else _BUFFER
+        return BinaryFile(files, fd, file, parsed.mode, parsed.readable, parsed.writable, parsed.appending,  # type: ignore[arg-type]
                           size, info, closefd)
     except BaseException:
         if not given:
@@ -117,7 +111,7 @@ async def _open_text(file: _Path | int, mode: str, parsed: _Mode, buffering: int
                      newline: str | None) -> TextFile:
     binary = await _open_binary(file, mode, parsed, -1 if buffering == 1 else buffering, closefd, opener)
     try:
-        return TextFile(binary, encoding, errors, newline, buffering == 1 or (buffering < 0 and binary.isatty()))
+        return TextFile(binary, mode, encoding, errors, newline, buffering == 1 or (buffering < 0 and binary.isatty()))
     except BaseException:
         await binary.close()
         raise

@@ -1,0 +1,46 @@
+"""The file context of each loop: it belongs to the loop, and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import Any
+
+from treadle._treadle import FileContext
+
+# Loops that cannot tell when they are closed, and whose contexts are open; and the contexts of those that take no attribute.
+_others: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
+_elsewhere: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, FileContext] = weakref.WeakKeyDictionary()
+
+
+def context() -> FileContext:
+    """The context that the running loop uses for files."""
+    loop: Any = asyncio.get_running_loop()
+    try:
+        files: FileContext | None = loop._file_context
+    except AttributeError:
+        files = _elsewhere.get(loop)
+    if files is None or files.closed:
+        files = FileContext()
+        adopt(loop, files)
+    return files
+
+
+def adopt(loop: Any, files: FileContext) -> None:
+    """Make it the loop's context. treadle's loop closes it when it is closed; for another it is seen when the next one is adopted."""
+    for other in list(_others):
+        if other.is_closed():
+            _end(other)
+    if not hasattr(loop, "_file_context"):
+        _others.add(loop)
+    try:
+        loop._file_context = files
+    except AttributeError:
+        _elsewhere[loop] = files
+
+
+def _end(loop: Any) -> None:
+    _others.discard(loop)
+    files = _elsewhere.pop(loop, None) or loop.__dict__.pop("_file_context", None)
+    if files is not None:
+        files.close()
