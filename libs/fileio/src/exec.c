@@ -11,6 +11,10 @@
 #include "internal.h"
 
 #define COPY_BUFFER 65536u
+/* Most that one call moves between two looks at the stop, where the calls are many anyway. */
+#define STEP_BYTES (16u << 20)
+/* Times that something may be ready and yet not to be had. */
+#define READY_MAX 1000u
 #define ALIGNED_COPY (1u << 20)
 #define ALIGNMENT 4096u
 
@@ -19,22 +23,22 @@ static int64_t code_of(int64_t res)
     return res < 0 ? -(int64_t)errno : res;
 }
 
-static int64_t transfer_once(const struct tdl_fop *op, const struct tdl__span *span)
+/* How the calls of a transfer are made. */
+struct manner {
+    bool waits;     /* for another program, and so beside the stop and not in the call */
+    int flags;      /* of preadv2 */
+    uint64_t limit; /* bytes of one call that has to be made without RWF_NOWAIT */
+};
+
+/* An offset of -1 is the descriptor's own position. */
+static int64_t transfer_once(const struct tdl_fop *op, const struct tdl__span *span, int flags)
 {
-    bool positioned = span->offset != TDL_FOP_POSITION;
-    off_t offset = (off_t)span->offset;
-    if (tdl__fop_is_vectored(op)) {
-        int count = (int)span->count;
-        if (tdl__fop_is_write(op))
-            return positioned ? pwritev(op->fd, span->vector, count, offset)
-                              : writev(op->fd, span->vector, count);
-        return positioned ? preadv(op->fd, span->vector, count, offset) : readv(op->fd, span->vector, count);
-    }
-    if (tdl__fop_is_write(op))
-        return positioned ? pwrite(op->fd, span->buffer, span->length, offset)
-                          : write(op->fd, span->buffer, span->length);
-    return positioned ? pread(op->fd, span->buffer, span->length, offset)
-                      : read(op->fd, span->buffer, span->length);
+    struct iovec one = {.iov_base = span->buffer, .iov_len = span->length};
+    const struct iovec *vector = tdl__fop_is_vectored(op) ? span->vector : &one;
+    int count = tdl__fop_is_vectored(op) ? (int)span->count : 1;
+    off_t offset = span->offset == TDL_FOP_POSITION ? -1 : (off_t)span->offset;
+    return code_of(tdl__fop_is_write(op) ? pwritev2(op->fd, vector, count, offset, flags)
+                                         : preadv2(op->fd, vector, count, offset, flags));
 }
 
 /* A piece of a direct transfer, by way of memory that the disk can reach. */
@@ -48,22 +52,24 @@ static int64_t transfer_by_aligned_copy(const struct tdl_fop *op, const struct t
     piece.buffer = memory + (ALIGNMENT - (uintptr_t)memory % ALIGNMENT);
     if (tdl__fop_is_write(op))
         memcpy(piece.buffer, span->buffer, piece.length);
-    int64_t res = code_of(transfer_once(op, &piece));
+    int64_t res = transfer_once(op, &piece, 0);
     if (res > 0 && !tdl__fop_is_write(op))
         memcpy(span->buffer, piece.buffer, (size_t)res);
     tdl_free(memory);
     return res;
 }
 
-/* A ring ignores the offset of what has none; the positioned calls refuse it, so they are made without. */
-static int64_t transfer_once_anywhere(const struct tdl_fop *op, struct tdl__span *span)
+/* A ring ignores the offset of what has none; the positioned calls refuse it, so they are made without. Each further call is
+ * one that a cancel keeps from being made: once it is asked for, the number may be another file's. */
+static int64_t transfer_once_anywhere(const struct tdl_fop *op, struct tdl__span *span, int flags,
+                                      const struct tdl__stop *stop)
 {
-    int64_t res = code_of(TDL_SYSCALL(EIO, transfer_once(op, span)));
-    if (res == -ESPIPE) {
+    int64_t res = TDL_FAIL(TDL_FAIL_SYSCALL) ? -EIO : transfer_once(op, span, flags);
+    if (res == -ESPIPE && !tdl__stop_is_asked(stop)) {
         span->offset = TDL_FOP_POSITION;
-        res = code_of(transfer_once(op, span));
+        res = transfer_once(op, span, flags);
     }
-    if (res == -EINVAL && tdl__transfer_wants_aligned_copy(op))
+    if (res == -EINVAL && !tdl__stop_is_asked(stop) && tdl__transfer_wants_aligned_copy(op))
         res = transfer_by_aligned_copy(op, span);
     return res;
 }
@@ -74,54 +80,106 @@ static mode_t waiting_type(int fd)
     struct stat st;
     if (fstat(fd, &st) != 0 || S_ISREG(st.st_mode) || S_ISBLK(st.st_mode) || S_ISDIR(st.st_mode))
         return 0;
-    return st.st_mode & S_IFMT;
+    return (st.st_mode & S_IFMT) != 0 ? st.st_mode & S_IFMT
+                                      : S_IFCHR; /* eventfds and their like have no type */
 }
 
-/* Waits here and not in the call itself, which nothing could interrupt; -ECANCELED once the context closes. */
-static int wait_for_turn(int fd, short events, int stop_fd)
+static bool is_blocking(int fd)
 {
-    struct pollfd both[] = {{.fd = fd, .events = events, .revents = 0},
-                            {.fd = stop_fd, .events = POLLIN, .revents = 0}};
-    while (poll(both, 2, -1) < 0)
-        if (errno != EINTR)
-            return -errno;
-    return both[0].revents != 0 ? 0 : -ECANCELED;
+    return (fcntl(fd, F_GETFL) & O_NONBLOCK) == 0;
 }
 
-static int64_t transfer(struct tdl_fop *op, uint64_t chunk_max, int stop_fd)
+static struct manner manner_of(const struct tdl_fop *op, const struct tdl__stop *stop)
 {
-    mode_t type = stop_fd >= 0 ? waiting_type(op->fd) : 0;
-    bool waits = type != 0 && (fcntl(op->fd, F_GETFL) & O_NONBLOCK) == 0;
+    struct manner m = {.waits = false, .flags = 0, .limit = UINT64_MAX};
+    mode_t type = stop != NULL ? waiting_type(op->fd) : 0;
+    if (type == 0 || !is_blocking(op->fd))
+        return m;
+    m.waits = true;
+    m.flags = RWF_NOWAIT;
+    /* A pipe that is ready has room for this much, a terminal for one byte; more would wait inside the call. */
+    if (tdl__fop_is_write(op))
+        m.limit = type == S_IFCHR && isatty(op->fd) ? 1 : PIPE_BUF;
+    return m;
+}
+
+/* The beginning of a span that fits into one call. */
+static void shorten(struct tdl__span *span, uint64_t limit, struct iovec *first)
+{
+    if (span->vector == NULL) {
+        span->length = span->length < limit ? span->length : (size_t)limit;
+        return;
+    }
+    while (span->count > 1 && span->vector->iov_len == 0) {
+        span->vector++;
+        span->count--;
+    }
+    if (limit == UINT64_MAX || span->count == 0)
+        return;
+    *first = *span->vector;
+    first->iov_len = first->iov_len < limit ? first->iov_len : (size_t)limit;
+    span->vector = first;
+    span->count = 1;
+}
+
+/* One call that moves something. What is not to be had without a wait is waited for beside the stop; where the kernel has no
+ * calls that never wait, one is made when the descriptor is ready. */
+static int64_t transfer_in_turn(const struct tdl_fop *op, struct tdl__span *span, struct manner *m,
+                                struct tdl__stop *stop)
+{
     short events = tdl__fop_is_write(op) ? POLLOUT : POLLIN;
-    /* A pipe that is ready has room for this much, more would wait inside the call. */
-    if (waits && type == S_IFIFO && events == POLLOUT)
-        chunk_max = PIPE_BUF;
+    struct iovec first;
+    for (unsigned tries = 0;; tries++) {
+        /* Ready, and still nothing comes: somebody else was quicker, or the device does not mean it. */
+        if (tries > READY_MAX)
+            m->flags = 0;
+        if (m->flags == 0)
+            shorten(span, m->limit, &first);
+        int rc = m->flags != 0 && tries == 0 ? 0 : tdl__stop_wait(stop, op->fd, events);
+        if (rc != 0)
+            return rc;
+        int64_t res = transfer_once_anywhere(op, span, m->flags, stop);
+        if (m->flags == 0 || (res != -EAGAIN && res != -EOPNOTSUPP))
+            return res;
+        if (res == -EOPNOTSUPP)
+            m->flags = 0;
+    }
+}
+
+static int64_t transfer(struct tdl_fop *op, uint64_t chunk_max, struct tdl__stop *stop)
+{
+    struct manner m = manner_of(op, stop);
     struct tdl__span span;
     int64_t res;
     do {
         tdl__transfer_span(op, chunk_max, &span);
-        res = waits ? wait_for_turn(op->fd, events, stop_fd) : 0;
-        if (res == 0)
-            res = transfer_once_anywhere(op, &span);
-    } while (tdl__transfer_round(op, res, chunk_max));
+        if (tdl__stop_is_asked(stop))
+            res = -ECANCELED;
+        else if (m.waits)
+            res = transfer_in_turn(op, &span, &m, stop);
+        else
+            res = transfer_once_anywhere(op, &span, 0, stop);
+    } while (tdl__transfer_round(op, res, chunk_max, m.waits && tdl__fop_is_write(op)));
     return op->result;
 }
 
 /* Without O_NONBLOCK the open of a FIFO would wait for its writer; the wait before the read does that instead. */
-static int64_t read_whole_file(const struct tdl_fop *op, int stop_fd)
+static int64_t read_whole_file(const struct tdl_fop *op, struct tdl__stop *stop)
 {
     int fd = openat(op->fd, op->at.path, (int)op->flags | O_NONBLOCK, 0);
     if (fd < 0)
         return -(int64_t)errno;
-    bool waits = waiting_type(fd) != 0;
+    bool waits = stop != NULL && waiting_type(fd) != 0;
     uint64_t done = 0;
     int64_t res = 0;
     while (done < op->length) {
         size_t left = (size_t)(op->length - done);
-        res = waits ? wait_for_turn(fd, POLLIN, stop_fd) : 0;
+        if (waits)
+            res = tdl__stop_wait(stop, fd, POLLIN);
+        else
+            res = tdl__stop_is_asked(stop) ? -ECANCELED : 0;
         if (res == 0)
-            res = code_of(
-                read(fd, (char *)op->to.buffer + done, left < TDL__CHUNK_MAX ? left : TDL__CHUNK_MAX));
+            res = code_of(read(fd, (char *)op->to.buffer + done, left < STEP_BYTES ? left : STEP_BYTES));
         if (res == -EINTR || (res == -EAGAIN && waits))
             continue;
         if (res <= 0)
@@ -132,10 +190,13 @@ static int64_t read_whole_file(const struct tdl_fop *op, int stop_fd)
     return res < 0 ? res : (int64_t)done;
 }
 
-static int64_t write_all(int fd, const char *buffer, size_t length, uint64_t offset)
+static int64_t write_all(int fd, const char *buffer, size_t length, uint64_t offset,
+                         const struct tdl__stop *stop)
 {
     size_t done = 0;
     while (done < length) {
+        if (tdl__stop_is_asked(stop))
+            return -ECANCELED;
         int64_t res = code_of(pwrite(fd, buffer + done, length - done, (off_t)(offset + done)));
         if (res == -EINTR)
             continue;
@@ -146,7 +207,7 @@ static int64_t write_all(int fd, const char *buffer, size_t length, uint64_t off
     return 0;
 }
 
-static int64_t copy_by_buffer(const struct tdl_fop *op, uint64_t done)
+static int64_t copy_by_buffer(const struct tdl_fop *op, uint64_t done, const struct tdl__stop *stop)
 {
     char *buffer = (char *)tdl_malloc(COPY_BUFFER);
     if (buffer == NULL)
@@ -154,13 +215,15 @@ static int64_t copy_by_buffer(const struct tdl_fop *op, uint64_t done)
     int64_t res = 0;
     while (done < op->length) {
         uint64_t left = op->length - done;
-        res = code_of(pread(op->fd, buffer, left < COPY_BUFFER ? (size_t)left : COPY_BUFFER,
-                            (off_t)(op->offset + done)));
+        res = tdl__stop_is_asked(stop)
+                  ? -ECANCELED
+                  : code_of(pread(op->fd, buffer, left < COPY_BUFFER ? (size_t)left : COPY_BUFFER,
+                                  (off_t)(op->offset + done)));
         if (res == -EINTR)
             continue;
         if (res <= 0)
             break;
-        int64_t wrote = write_all(op->fd2, buffer, (size_t)res, op->offset2 + done);
+        int64_t wrote = write_all(op->fd2, buffer, (size_t)res, op->offset2 + done, stop);
         if (wrote < 0) {
             res = wrote;
             break;
@@ -171,29 +234,54 @@ static int64_t copy_by_buffer(const struct tdl_fop *op, uint64_t done)
     return res < 0 && done == 0 ? res : (int64_t)done;
 }
 
-static int64_t copy(const struct tdl_fop *op)
+static int64_t copy(const struct tdl_fop *op, const struct tdl__stop *stop)
 {
     uint64_t done = 0;
-    while (done < op->length) {
+    while (done < op->length && !tdl__stop_is_asked(stop)) {
         off_t in = (off_t)(op->offset + done), out = (off_t)(op->offset2 + done);
         uint64_t left = op->length - done;
-        int64_t res = code_of(copy_file_range(op->fd, &in, op->fd2, &out,
-                                              left < TDL__CHUNK_MAX ? (size_t)left : TDL__CHUNK_MAX, 0));
+        int64_t res = code_of(
+            copy_file_range(op->fd, &in, op->fd2, &out, left < STEP_BYTES ? (size_t)left : STEP_BYTES, 0));
         if (res == -EINTR)
             continue;
         /* Files of /proc say 0 here and still have bytes; other file systems refuse the pair. */
         if (res <= 0)
-            return copy_by_buffer(op, done);
+            return copy_by_buffer(op, done, stop);
         done += (uint64_t)res;
     }
-    return (int64_t)done;
+    return done > 0 || op->length == 0 ? (int64_t)done : -ECANCELED;
 }
 
-static int64_t splice_once(const struct tdl_fop *op)
+static int64_t splice_once(const struct tdl_fop *op, size_t length, unsigned more)
 {
     off_t in = (off_t)op->offset, out = (off_t)op->offset2;
-    return splice(op->fd, op->offset == TDL_FOP_POSITION ? NULL : &in, op->fd2,
-                  op->offset2 == TDL_FOP_POSITION ? NULL : &out, (size_t)op->length, op->flags);
+    return code_of(
+        TDL_SYSCALL(EIO, splice(op->fd, op->offset == TDL_FOP_POSITION ? NULL : &in, op->fd2,
+                                op->offset2 == TDL_FOP_POSITION ? NULL : &out, length, op->flags | more)));
+}
+
+/* Where both ends are ready it moves what it can without a wait; that is not known of a socket, so it gets little. */
+static int64_t splice_in_turn(const struct tdl_fop *op, struct tdl__stop *stop)
+{
+    mode_t in = waiting_type(op->fd), out = waiting_type(op->fd2);
+    bool in_waits = in != 0 && is_blocking(op->fd), out_waits = out != 0 && is_blocking(op->fd2);
+    bool waits = stop != NULL && (op->flags & SPLICE_F_NONBLOCK) == 0 && (in == S_IFIFO || out == S_IFIFO) &&
+                 (in_waits || out_waits);
+    size_t length = op->length < TDL__CHUNK_MAX ? (size_t)op->length : TDL__CHUNK_MAX;
+    if (waits && out_waits && out != S_IFIFO && length > PIPE_BUF)
+        length = PIPE_BUF;
+    for (unsigned tries = 0;; tries++) {
+        int rc = tdl__stop_is_asked(stop) ? -ECANCELED : 0;
+        if (rc == 0 && waits && in_waits && length > 0)
+            rc = tdl__stop_wait(stop, op->fd, POLLIN);
+        if (rc == 0 && waits && out_waits && length > 0)
+            rc = tdl__stop_wait(stop, op->fd2, POLLOUT);
+        if (rc != 0)
+            return rc;
+        int64_t res = splice_once(op, length, waits && tries < READY_MAX ? SPLICE_F_NONBLOCK : 0);
+        if (res != -EINTR && (res != -EAGAIN || !waits || tries >= READY_MAX))
+            return res;
+    }
 }
 
 static int64_t execute_once(const struct tdl_fop *op)
@@ -219,24 +307,24 @@ static int64_t execute_once(const struct tdl_fop *op)
         return unlinkat(op->fd, op->at.path, (int)op->flags);
     case TDL_FOP_MKDIR:
         return mkdirat(op->fd, op->at.path, (mode_t)op->mode);
-    case TDL_FOP_SPLICE:
-        return splice_once(op);
     default:
         return 0;
     }
 }
 
-int64_t tdl__fop_execute(struct tdl_fop *op, uint64_t chunk_max, int stop_fd)
+int64_t tdl__fop_execute(struct tdl_fop *op, uint64_t chunk_max, struct tdl__stop *stop)
 {
     if (tdl__fop_is_transfer(op))
-        return transfer(op, chunk_max, stop_fd);
+        return transfer(op, chunk_max, stop);
     if (op->code == TDL_FOP_COPY)
-        return copy(op);
+        return copy(op, stop);
+    if (op->code == TDL_FOP_SPLICE)
+        return splice_in_turn(op, stop);
     if (op->code == TDL_FOP_READ_FILE)
-        return read_whole_file(op, stop_fd);
+        return read_whole_file(op, stop);
     int64_t res;
     do
-        res = code_of(TDL_SYSCALL(EIO, execute_once(op)));
+        res = tdl__stop_is_asked(stop) ? -ECANCELED : code_of(TDL_SYSCALL(EIO, execute_once(op)));
     while (res == -EINTR && op->code != TDL_FOP_CLOSE);
     return res;
 }

@@ -55,6 +55,7 @@ int tdl_fio_open(struct tdl_fio *f, const struct tdl_fio_options *options)
     tdl_node_init(&f->staged);
     tdl_node_init(&f->inflight);
     tdl_node_init(&f->joined);
+    tdl_node_init(&f->closing);
     tdl_queue_init(&f->finished);
     f->inflight_max = o->inflight_max;
     f->looked_fd = -1;
@@ -147,10 +148,52 @@ static void align_early(const struct tdl_fio *f, struct tdl_fop *op)
         (void)tdl__transfer_make_aligned_copy(op);
 }
 
+static bool borrows(const struct tdl_fio *f, const struct tdl_fop *op)
+{
+    return op->routed == TDL__ROUTE_WORKERS || f->engine->borrows(f, op);
+}
+
+/* The first operation in flight on this descriptor that may still look it up by its number: all but the transfers that the
+ * kernel has taken and that will not be continued, since only those of files are. */
+static struct tdl_fop *first_borrower(const struct tdl_fio *f, int fd, bool unasked)
+{
+    int is_file = -1;
+    for (struct tdl_node *node = f->inflight.next; node != &f->inflight; node = node->next) {
+        struct tdl_fop *op = of_node(node);
+        if ((op->fd != fd && op->fd2 != fd) || (unasked && op->link.flags != 0))
+            continue;
+        if (is_file < 0)
+            is_file = tdl__fd_is_file(fd);
+        if (is_file || !tdl__fop_is_transfer(op) || borrows(f, op))
+            return op;
+    }
+    return NULL;
+}
+
+/* A close goes behind what was begun before it: a number that is free too early is soon another's. What waits for another
+ * program does not keep it waiting, it is canceled. True when the close has to wait. */
+static bool hold_close(struct tdl_fio *f, struct tdl_fop *op)
+{
+    if (op->fd < 0 || first_borrower(f, op->fd, false) == NULL)
+        return false;
+    tdl_node_remove(&op->node);
+    tdl_node_insert_before(&f->closing, &op->node);
+    op->link.state = TDL_FOP_WAITING;
+    f->staged_count--;
+    struct tdl_fop *other;
+    while (!tdl__fd_is_file(op->fd) && (other = first_borrower(f, op->fd, true)) != NULL) {
+        other->link.flags = 1;
+        f->engine->cancel(f, other);
+    }
+    return true;
+}
+
 struct tdl_fop *tdl__fio_first(struct tdl_fio *f)
 {
     while (tdl_node_is_linked(&f->staged) && f->submit_spent_ns <= f->options.step_ns / 4) {
         struct tdl_fop *op = of_node(f->staged.next);
+        if (op->code == TDL_FOP_CLOSE && hold_close(f, op))
+            continue;
         int rc = tdl__fio_provide(f, op);
         if (rc == 0) {
             align_early(f, op);
@@ -177,11 +220,16 @@ void tdl__fio_sent(struct tdl_fio *f, struct tdl_fop *op, enum tdl__route route)
             tdl__hit_ns(1, op->length < f->options.chunk_max ? op->length : f->options.chunk_max);
 }
 
-static void stage_first(struct tdl_fio *f, struct tdl_fop *op)
+static void stage_before(struct tdl_fio *f, struct tdl_node *place, struct tdl_fop *op)
 {
-    tdl_node_insert_before(f->staged.next, &op->node);
+    tdl_node_insert_before(place, &op->node);
     op->link.state = TDL_FOP_STAGED;
     f->staged_count++;
+}
+
+static void stage_first(struct tdl_fio *f, struct tdl_fop *op)
+{
+    stage_before(f, f->staged.next, op);
 }
 
 static void leave_flight(struct tdl_fio *f, struct tdl_fop *op)
@@ -196,6 +244,20 @@ void tdl__fio_unsent(struct tdl_fio *f, struct tdl_fop *op)
     leave_flight(f, op);
     stage_first(f, op);
     f->stats.submissions--;
+}
+
+/* Back to the stage with the closes that waited for the last one on their descriptor; behind what is to be continued. */
+static void release_closes(struct tdl_fio *f)
+{
+    for (struct tdl_node *node = f->closing.next; node != &f->closing;) {
+        struct tdl_fop *op = of_node(node);
+        node = node->next;
+        if (first_borrower(f, op->fd, false) != NULL)
+            continue;
+        tdl_node_remove(&op->node);
+        stage_before(f, &f->staged, op);
+        f->resubmit++;
+    }
 }
 
 void tdl__fio_finish(struct tdl_fio *f, struct tdl_fop *op, int64_t result)
@@ -216,6 +278,8 @@ void tdl__fio_finish(struct tdl_fio *f, struct tdl_fop *op, int64_t result)
     f->stats.completed++;
     if (op->led)
         tdl__join_finish(f, op, result);
+    if (tdl_node_is_linked(&f->closing))
+        release_closes(f);
 }
 
 /* A canceled operation that the kernel interrupted says EINTR; its owner asked for ECANCELED. */
@@ -226,6 +290,9 @@ static int64_t final_result(const struct tdl_fop *op, int64_t res)
 
 void tdl__fio_complete(struct tdl_fio *f, struct tdl_fop *op, int64_t res)
 {
+    /* A canceled one is not tried again, so its memory is not what its owner hears of. */
+    if (res == -EINVAL && op->asked && op->rest == NULL && tdl__transfer_is_unaligned(op))
+        res = -ECANCELED;
     if (res == -EINVAL && op->rest == NULL && tdl__transfer_wants_aligned_copy(op)) {
         tdl__fio_unsent(f, op);
         if (tdl__transfer_make_aligned_copy(op))
@@ -237,7 +304,7 @@ void tdl__fio_complete(struct tdl_fio *f, struct tdl_fop *op, int64_t res)
     }
     if (op->rest != NULL && !tdl__fop_is_vectored(op))
         tdl__transfer_take_aligned_copy(op, res);
-    bool again = tdl__fop_is_transfer(op) ? tdl__transfer_round(op, res, f->options.chunk_max)
+    bool again = tdl__fop_is_transfer(op) ? tdl__transfer_round(op, res, f->options.chunk_max, false)
                                           : res == -EINTR && !op->asked && op->code != TDL_FOP_CLOSE;
     if (again) {
         leave_flight(f, op);
@@ -254,9 +321,7 @@ static void admit(struct tdl_fio *f)
     while (tdl_node_is_linked(&f->waiting) && f->staged_count + f->inflight_count < f->inflight_max) {
         struct tdl_fop *op = of_node(f->waiting.next);
         tdl_node_remove(&op->node);
-        tdl_node_insert_before(&f->staged, &op->node);
-        op->link.state = TDL_FOP_STAGED;
-        f->staged_count++;
+        stage_before(f, &f->staged, op);
     }
 }
 
@@ -383,6 +448,31 @@ int tdl_fio_cancel(struct tdl_fio *f, struct tdl_fop *op)
     }
 }
 
+bool tdl_fio_borrows(const struct tdl_fio *f, const struct tdl_fop *op)
+{
+    if (f->state != TDL_FIO_RUNNING || op->link.state != TDL_FOP_INFLIGHT ||
+        f->fork_epoch != tdl__fork_epoch())
+        return false;
+    return op->routed == TDL__ROUTE_WORKERS ? tdl__workers_borrow(op) : f->engine->borrows(f, op);
+}
+
+static bool names(const struct tdl_node *ring, int fd)
+{
+    for (const struct tdl_node *node = ring->next; node != ring; node = node->next) {
+        const struct tdl_fop *op = TDL_CONTAINER_OF(node, const struct tdl_fop, node);
+        if (op->fd == fd || op->fd2 == fd)
+            return true;
+    }
+    return false;
+}
+
+bool tdl_fio_names(const struct tdl_fio *f, int fd)
+{
+    return f->state == TDL_FIO_RUNNING && fd >= 0 &&
+           (names(&f->waiting, fd) || names(&f->staged, fd) || names(&f->inflight, fd) ||
+            names(&f->closing, fd));
+}
+
 int tdl_fio_drain(struct tdl_fio *f, struct tdl_queue *out)
 {
     while (!tdl_fio_is_idle(f)) {
@@ -416,8 +506,8 @@ int tdl_fio_close(struct tdl_fio *f, struct tdl_queue *out)
         tdl__fio_after_fork(f);
     cancel_ring(f, &f->waiting);
     cancel_ring(f, &f->staged);
+    cancel_ring(f, &f->closing);
     if (f->state == TDL_FIO_RUNNING) {
-        tdl__workers_stop(f);
         if (f->inflight_count > 0)
             f->engine->cancel_all(f);
         while (f->inflight_count > 0) {
@@ -446,6 +536,7 @@ void tdl__fio_after_fork(struct tdl_fio *f)
         tdl__fio_finish(f, of_node(f->inflight.next), -ECANCELED);
     cancel_ring(f, &f->staged);
     cancel_ring(f, &f->waiting);
+    cancel_ring(f, &f->closing);
     f->backend = NULL;
     f->engine = NULL;
     f->state = TDL_FIO_NEW;
@@ -456,5 +547,6 @@ void tdl__fio_after_fork(struct tdl_fio *f)
 bool tdl_fio_is_idle(const struct tdl_fio *f)
 {
     return !tdl_node_is_linked(&f->waiting) && !tdl_node_is_linked(&f->staged) &&
-           !tdl_node_is_linked(&f->inflight) && tdl_queue_is_empty(&f->finished);
+           !tdl_node_is_linked(&f->inflight) && !tdl_node_is_linked(&f->closing) &&
+           tdl_queue_is_empty(&f->finished);
 }

@@ -4,6 +4,7 @@
 
 #include "treadle/alloc.h"
 #include "treadle/assert.h"
+#include "treadle/atomic.h"
 #include "treadle/failpoint.h"
 #include "treadle/fileio.h"
 #include "treadle/status.h"
@@ -36,6 +37,8 @@ struct tdl__fio_engine {
     void (*cancel_all)(struct tdl_fio *f);
     int (*wait)(struct tdl_fio *f, uint64_t timeout_ns);
     int (*pin)(struct tdl_fio *f, void *memory, size_t length); /* NULL where it would not help */
+    /* Whether the engine may still look up the descriptors of an operation in flight by their numbers. */
+    bool (*borrows)(const struct tdl_fio *f, const struct tdl_fop *op);
 };
 
 extern const struct tdl__fio_engine tdl__fio_uring;
@@ -84,8 +87,9 @@ struct tdl__span {
 
 void tdl__transfer_span(const struct tdl_fop *op, uint64_t chunk_max, struct tdl__span *span);
 
-/* Counts a round of `res` in; true when another round must follow, else op->result is set. */
-bool tdl__transfer_round(struct tdl_fop *op, int64_t res, uint64_t chunk_max);
+/* Counts a round of `res` in; true when another round must follow, else op->result is set. A short round is the last one
+ * where nobody promised more, unless all `must` be moved. */
+bool tdl__transfer_round(struct tdl_fop *op, int64_t res, uint64_t chunk_max, bool must);
 
 /* A direct transfer that only fails because its memory is not aligned; a copy in aligned memory does it. */
 bool tdl__transfer_wants_aligned_copy(const struct tdl_fop *op);
@@ -103,9 +107,32 @@ bool tdl__fop_is_transfer(const struct tdl_fop *op);
 bool tdl__fop_is_vectored(const struct tdl_fop *op);
 bool tdl__fop_is_write(const struct tdl_fop *op);
 
-/* Makes the blocking calls of an operation until it is complete; the result, not stored. A transfer that
- * waits for another program ends with -ECANCELED when stop_fd is readable; -1 for none. */
-int64_t tdl__fop_execute(struct tdl_fop *op, uint64_t chunk_max, int stop_fd);
+/* How a call on a worker hears of a cancel. */
+struct tdl__stop {
+    tdl_atomic_u32 asked;
+    tdl_atomic_u32 fd; /* readable once asked: the number and one, 0 while there is none */
+};
+
+void tdl__stop_init(struct tdl__stop *s);
+
+/* By the owner, when the worker is done with it. */
+void tdl__stop_close(struct tdl__stop *s);
+
+/* By the owner: the worker makes no further step and waits no more. */
+void tdl__stop_ask(struct tdl__stop *s);
+
+/* NULL is never asked. */
+bool tdl__stop_is_asked(const struct tdl__stop *s);
+
+/* Waits for one of `events` on fd, and not in the call itself, which nothing could interrupt; 0, or -ECANCELED once asked. */
+int tdl__stop_wait(struct tdl__stop *s, int fd, short events);
+
+/* Makes the blocking calls of an operation until it is complete; the result, not stored. With a stop it makes no call after
+ * the stop was asked for, and waits for other programs beside it. */
+int64_t tdl__fop_execute(struct tdl_fop *op, uint64_t chunk_max, struct tdl__stop *stop);
+
+/* An open file that ends somewhere: a transfer of it is continued when it was short, and waits for nothing but a disk. */
+bool tdl__fd_is_file(int fd);
 
 /* Number of forks this process descends from; compared with the context's own. */
 uint32_t tdl__fork_epoch(void);

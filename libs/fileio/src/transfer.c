@@ -100,6 +100,12 @@ static bool more_may_come(const struct tdl_fop *op)
     return op->offset + op->done < (uint64_t)st.st_size;
 }
 
+bool tdl__fd_is_file(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode));
+}
+
 bool tdl__transfer_is_unaligned(const struct tdl_fop *op)
 {
     if (op->code != TDL_FOP_READ && op->code != TDL_FOP_WRITE)
@@ -129,7 +135,7 @@ void tdl__transfer_take_aligned_copy(struct tdl_fop *op, int64_t res)
         memcpy((char *)op->at.buffer + op->done, aligned_copy(op), (size_t)res);
 }
 
-bool tdl__transfer_round(struct tdl_fop *op, int64_t res, uint64_t chunk_max)
+bool tdl__transfer_round(struct tdl_fop *op, int64_t res, uint64_t chunk_max, bool must)
 {
     op->rounds++;
     if (res == -EINTR && !op->asked)
@@ -146,7 +152,7 @@ bool tdl__transfer_round(struct tdl_fop *op, int64_t res, uint64_t chunk_max)
     op->result = (int64_t)op->done;
     if (op->done >= total || res == 0 || op->asked)
         return false;
-    if (!whole && !more_may_come(op))
+    if (!whole && !must && !more_may_come(op))
         return false;
     return !tdl__fop_is_vectored(op) || vector_advance(op);
 }

@@ -1,7 +1,7 @@
 #include "workers.h"
 
+#include <fcntl.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "treadle/inbox.h"
@@ -13,7 +13,6 @@ struct tdl__fio_workers {
     struct tdl_inbox inbox;
     struct tdl_pool *pool;
     uint32_t running;
-    int stop_fd; /* readable once the context closes */
     bool own_pool;
 };
 
@@ -23,10 +22,11 @@ struct worker_job {
     struct tdl_link done;
     struct tdl_fop *op;
     struct tdl_fop *subject; /* for the worker: the operation, or the copy of one that may be abandoned */
+    struct tdl__stop stop;
     uint64_t chunk_max;
     int64_t result;
-    int stop_fd;
-    struct tdl_fop copy;
+    struct tdl_fop
+        copy; /* has a directory of its own, since the caller may close his once the open was abandoned */
     char path[];
 };
 
@@ -38,7 +38,15 @@ static struct worker_job *of_job(struct tdl_job *job)
 static void work(struct tdl_job *job)
 {
     struct worker_job *w = of_job(job);
-    w->result = tdl__fop_execute(w->subject, w->chunk_max, w->stop_fd);
+    w->result = tdl__fop_execute(w->subject, w->chunk_max, &w->stop);
+}
+
+static void free_job(struct worker_job *w)
+{
+    if (w->subject == &w->copy && w->copy.fd >= 0)
+        (void)close(w->copy.fd);
+    tdl__stop_close(&w->stop);
+    tdl_free(w);
 }
 
 /* Nobody took the descriptor of an open that was abandoned. */
@@ -47,7 +55,15 @@ static void release(struct tdl_job *job)
     struct worker_job *w = of_job(job);
     if (w->subject == &w->copy && w->result >= 0)
         (void)close((int)w->result);
-    tdl_free(w);
+    free_job(w);
+}
+
+static int own_directory(const struct tdl_fop *op)
+{
+    if (op->fd < 0 || op->at.path[0] == '/')
+        return op->fd < 0 ? op->fd : AT_FDCWD;
+    int fd = TDL_SYSCALL(EMFILE, fcntl(op->fd, F_DUPFD_CLOEXEC, 0));
+    return fd >= 0 ? fd : op->fd;
 }
 
 static struct worker_job *make_job(struct tdl_fio *f, struct tdl_fop *op)
@@ -57,15 +73,16 @@ static struct worker_job *make_job(struct tdl_fio *f, struct tdl_fop *op)
     if (w == NULL)
         return NULL;
     tdl_job_init(&w->job, work, release);
+    tdl__stop_init(&w->stop);
     w->op = op;
     w->subject = op;
     w->chunk_max = f->options.chunk_max;
     w->result = -ECANCELED;
-    w->stop_fd = f->workers->stop_fd;
     if (room > 0) {
         w->copy = *op;
         memcpy(w->path, op->at.path, room);
         w->copy.at.path = w->path;
+        w->copy.fd = own_directory(op);
         w->subject = &w->copy;
     }
     return w;
@@ -92,22 +109,15 @@ int tdl__workers_start(struct tdl_fio *f)
     int rc = tdl_wake_open(&w->wake, NULL);
     if (rc != 0)
         goto free_workers;
-    w->stop_fd = TDL_SYSCALL(EMFILE, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (w->stop_fd < 0) {
-        rc = -errno;
-        goto close_wake;
-    }
     rc = open_pool(f, w);
     if (rc != 0)
-        goto close_stop;
+        goto close_wake;
     tdl_inbox_init(&w->inbox, &w->wake, NULL);
     /* Parked all the time but inside reap: the descriptor alone tells a foreign poller that there are results (MO-1). */
     tdl_wake_park_begin(&w->wake);
     f->workers = w;
     return 0;
 
-close_stop:
-    (void)close(w->stop_fd);
 close_wake:
     tdl_wake_close(&w->wake);
 free_workers:
@@ -137,7 +147,7 @@ void tdl__workers_submit(struct tdl_fio *f, struct tdl_fop *op)
     tdl__fio_sent(f, op, TDL__ROUTE_WORKERS);
     rc = tdl_pool_submit(f->workers->pool, &w->job, 0, &f->workers->inbox, &w->done);
     if (rc != 0) {
-        tdl_free(w);
+        free_job(w);
         tdl__fio_finish(f, op, rc);
         return;
     }
@@ -152,7 +162,7 @@ static void receive(struct tdl_fio *f, struct tdl_link *link)
         int64_t result = w->result;
         link = link->next;
         tdl_job_received(&w->job);
-        tdl_free(w);
+        free_job(w);
         f->workers->running--;
         op->work = NULL;
         tdl__fio_finish(f, op, result);
@@ -176,6 +186,7 @@ void tdl__workers_cancel(struct tdl_fio *f, struct tdl_fop *op)
     struct tdl_pool *pool = f->workers->pool;
     if (tdl_job_state(&w->job) == TDL_JOB_ABANDONED)
         return; /* asked for before; it was done already, and its result is on the way */
+    tdl__stop_ask(&w->stop);
     bool gone = tdl_job_cancel(pool, &w->job);
     if (!gone && op->code == TDL_FOP_OPEN)
         gone = tdl_job_abandon(pool, &w->job); /* MO-5 */
@@ -187,17 +198,34 @@ void tdl__workers_cancel(struct tdl_fio *f, struct tdl_fop *op)
     tdl__fio_finish(f, op, -ECANCELED);
 }
 
-void tdl__workers_stop(struct tdl_fio *f)
+bool tdl__workers_borrow(const struct tdl_fop *op)
 {
-    if (f->workers != NULL)
-        (void)eventfd_write(f->workers->stop_fd, 1);
+    const struct worker_job *w = (const struct worker_job *)op->work;
+    if (tdl_job_state(&w->job) == TDL_JOB_DONE)
+        return false;
+    switch ((enum tdl_fop_code)op->code) {
+    case TDL_FOP_READ:
+    case TDL_FOP_READV:
+        /* At most one call is still to come, and with an offset it moves nothing that is another's: a file gives bytes that
+         * nobody will see, and what has no offsets refuses it. */
+        return op->offset == TDL_FOP_POSITION || !tdl__fd_is_file(op->fd);
+    case TDL_FOP_WRITE:
+    case TDL_FOP_WRITEV:
+    case TDL_FOP_CLOSE:
+    case TDL_FOP_FALLOCATE:
+    case TDL_FOP_TRUNCATE:
+    case TDL_FOP_SPLICE:
+    case TDL_FOP_COPY:
+        return true;
+    default:
+        return false; /* by a path; or it asks of a file, or has it synced, which changes nothing of another one */
+    }
 }
 
 static void free_workers(struct tdl_fio *f)
 {
     struct tdl__fio_workers *w = f->workers;
     tdl_wake_close(&w->wake);
-    (void)close(w->stop_fd);
     tdl_free(w);
     f->workers = NULL;
 }
@@ -224,7 +252,7 @@ void tdl__workers_forget(struct tdl_fio *f)
     if (w->own_pool) {
         struct tdl_job *job;
         while ((job = tdl_pool_take_forked(w->pool)) != NULL)
-            tdl_free(of_job(job));
+            free_job(of_job(job));
         tdl_pool_close(w->pool);
     }
     free_workers(f);

@@ -10,8 +10,8 @@ void tdl__workers_submit(struct tdl_fio *f, struct tdl_fop *op);
 /* Completes what workers have done, then parks again, so that the next result makes the descriptor readable. */
 void tdl__workers_reap(struct tdl_fio *f);
 
-/* Drops a job that has not started; a running one goes on to its end, but for an open, which may wait for ever
- * for the other end of a FIFO: it is abandoned. */
+/* Drops a job that has not started. A running one makes no further call and waits no more, but a call that it is in goes on to
+ * its end; except an open, which may wait for ever for the other end of a FIFO: it is abandoned. */
 void tdl__workers_cancel(struct tdl_fio *f, struct tdl_fop *op);
 
 /* Starts the pool and the wake; 0 or a negative code. */
@@ -23,8 +23,9 @@ int tdl__workers_fd(const struct tdl_fio *f);
 /* Operations that workers hold. */
 uint32_t tdl__workers_running(const struct tdl_fio *f);
 
-/* The context closes: transfers that wait for another program give up, so that the rest is soon back. */
-void tdl__workers_stop(struct tdl_fio *f);
+/* Whether a canceled operation's worker may still look up its descriptors by their numbers, and so do harm where they are
+ * another's by then. */
+bool tdl__workers_borrow(const struct tdl_fop *op);
 
 void tdl__workers_close(struct tdl_fio *f);
 

@@ -122,6 +122,7 @@ struct tdl_fio {
     struct tdl_node waiting;
     struct tdl_node staged;
     struct tdl_node inflight;
+    struct tdl_node closing;                  /* closes that wait for the others on their descriptor */
     struct tdl_node joined;                   /* syncs that wait for another one's result */
     struct tdl_fop *leaders[TDL_FIO_LEADERS]; /* syncs that may still be joined, by descriptor */
     struct tdl_queue finished;
@@ -214,8 +215,9 @@ static inline bool tdl_fio_step_is_spent(const struct tdl_fio *f)
 
 /* Take an operation for the next flush, or flush at once where the mode says so. Over the in-flight limit it waits its turn.
  * Thread:  owner
- * Owns:    the operation and its buffers belong to the context until reap, drain or close returns it. Syncs of one
- *          descriptor that are staged together become one call, whose result all of them get
+ * Owns:    the operation and its buffers belong to the context until reap, drain or close returns it; until then its
+ *          descriptors stay open, which tdl_fop_close sees to by itself. Syncs of one descriptor that are staged together
+ *          become one call, whose result all of them get
  * Errors:  TDL_ECLOSED, or as tdl_fio_start; the operation stays IDLE. What the kernel refuses becomes the result
  * Cost:    O(1); one syscall where the mode flushes */
 int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op);
@@ -274,11 +276,29 @@ int tdl_fio_register(struct tdl_fio *f, void *memory, size_t length);
 
 /* Ask for an operation to be dropped. Before its submission it finishes with -ECANCELED and the kernel never sees it;
  * after, the kernel is asked, and the operation stays in flight, buffers included, until the kernel or worker gives it back.
+ * A worker begins no further call for it and waits no more for another program (see tdl_fio_borrows).
  * Thread:  owner
  * Owns:    unchanged: the operation comes back by reap in every case
  * Errors:  -EALREADY when it is done or canceled already, -ENOENT when the context does not hold it
  * Cost:    O(1); one syscall when it is in the kernel */
 int tdl_fio_cancel(struct tdl_fio *f, struct tdl_fop *op);
+
+/* True while a canceled operation may still look up one of its descriptors by its number, and do harm if that is another
+ * file's by then: the caller keeps them open until it is false, or the operation came back. A staged one was never seen by the
+ * kernel; one that a ring took has its file. What is left are calls of workers, entries that a polling kernel thread has not
+ * read, and the few that a ring looks up on a thread of its own.
+ * Thread:  owner, after tdl_fio_cancel
+ * Owns:    nothing
+ * Errors:  none
+ * Cost:    O(1), one syscall for a read on a worker */
+bool tdl_fio_borrows(const struct tdl_fio *f, const struct tdl_fop *op);
+
+/* True while the context holds an operation on this descriptor; a tdl_fop_close would go behind it.
+ * Thread:  owner
+ * Owns:    nothing
+ * Errors:  none
+ * Cost:    O(operations held) */
+bool tdl_fio_names(const struct tdl_fio *f, int fd);
 
 /* Flush, wait and reap until nothing is left; appends all to `out`.
  * Thread:  owner
@@ -288,7 +308,7 @@ int tdl_fio_cancel(struct tdl_fio *f, struct tdl_fop *op);
 int tdl_fio_drain(struct tdl_fio *f, struct tdl_queue *out);
 
 /* Cancel everything, wait until the kernel and the workers gave back what they hold, append all to `out`, and
- * free the engine. A worker that waits for another program (a pipe, the open of a FIFO) is not waited for.
+ * free the engine. A worker that waits for another program (a pipe, a socket, the open of a FIFO) is not waited for.
  * Thread:  owner, or any other thread once the owner is gone
  * Owns:    every operation is the caller's again; f may be freed
  * Errors:  none; a second close does nothing

@@ -156,7 +156,8 @@ void tdl_fop_fdatasync(struct tdl_fop *op, int fd);
  * Cost:    O(1), no syscall */
 void tdl_fop_open(struct tdl_fop *op, int directory_fd, const char *path, int flags, mode_t mode);
 
-/* Prepare a close of a descriptor.
+/* Prepare a close of a descriptor. It goes behind what the context holds of that descriptor; what waits there for another
+ * program is canceled by it.
  * Thread:  any; the operation must be IDLE
  * Owns:    the descriptor belongs to the operation from stage on; after -ECANCELED it is the caller's again
  * Errors:  none here; the result carries -errno

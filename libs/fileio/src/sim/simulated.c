@@ -108,7 +108,7 @@ static void complete(struct tdl_fio *f, struct tdl_fop *op)
     } else if (can_be_cut(op) && draw(s, 1000) < sim->short_permille) {
         tdl__fio_complete(f, op, shortened(f, op));
     } else {
-        tdl__fio_finish(f, op, tdl__fop_execute(op, f->options.chunk_max, -1));
+        tdl__fio_finish(f, op, tdl__fop_execute(op, f->options.chunk_max, NULL));
     }
 }
 
@@ -153,6 +153,13 @@ static int wait(struct tdl_fio *f, uint64_t timeout_ns)
     return 0;
 }
 
+/* The call is made when it is reaped; what was canceled by then makes none. */
+static bool borrows(const struct tdl_fio *f, const struct tdl_fop *op)
+{
+    (void)f;
+    return !op->asked;
+}
+
 const struct tdl__fio_engine tdl__fio_simulated = {
     .id = TDL_FIO_SIMULATED,
     .start = start,
@@ -164,4 +171,5 @@ const struct tdl__fio_engine tdl__fio_simulated = {
     .cancel = cancel,
     .cancel_all = cancel_all,
     .wait = wait,
+    .borrows = borrows,
 };

@@ -45,6 +45,12 @@ static void cancel_all(struct tdl_fio *f)
     }
 }
 
+static bool borrows(const struct tdl_fio *f, const struct tdl_fop *op)
+{
+    (void)f;
+    return tdl__workers_borrow(op);
+}
+
 const struct tdl__fio_engine tdl__fio_threads = {
     .id = TDL_FIO_THREADS,
     .start = start,
@@ -56,4 +62,5 @@ const struct tdl__fio_engine tdl__fio_threads = {
     .cancel = tdl__workers_cancel,
     .cancel_all = cancel_all,
     .wait = wait,
+    .borrows = borrows,
 };

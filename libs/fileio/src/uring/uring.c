@@ -415,6 +415,8 @@ static int uring_wait(struct tdl_fio *f, uint64_t timeout_ns)
 static void ask_to_cancel(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, uint64_t data,
                           uint32_t flags)
 {
+    if (tdl__ring_space(r) == 0 && r != &u->main)
+        kick_poller(f, r, true);
     if (tdl__ring_space(r) == 0)
         return;
     struct io_uring_sqe *sqe = tdl__ring_sqe(r);
@@ -482,6 +484,16 @@ static int pin(struct tdl_fio *f, void *memory, size_t length)
     return rc < 0 ? rc : 0;
 }
 
+/* An entry's file is looked up when the kernel issues it: for the polling thread that is when it reads the entry. These three are
+ * issued on a thread of the kernel's own, some time after the enter, and so are syncs, which change nothing of another file. */
+static bool uring_borrows(const struct tdl_fio *f, const struct tdl_fop *op)
+{
+    const struct tdl__uring *u = backend(f);
+    if (op->routed == TDL__ROUTE_POLLER && tdl__ring_space(&u->poller) != u->poller.sq_entries)
+        return true;
+    return op->code == TDL_FOP_TRUNCATE || op->code == TDL_FOP_FALLOCATE || op->code == TDL_FOP_SPLICE;
+}
+
 const struct tdl__fio_engine tdl__fio_uring = {
     .id = TDL_FIO_LINUX_URING,
     .start = start,
@@ -493,5 +505,6 @@ const struct tdl__fio_engine tdl__fio_uring = {
     .cancel = cancel,
     .cancel_all = cancel_all,
     .wait = uring_wait,
+    .borrows = uring_borrows,
     .pin = pin,
 };
