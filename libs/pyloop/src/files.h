@@ -52,8 +52,10 @@ struct files_context {
     bool native;              /* the loop is treadle's */
     uint64_t stepped_turn;    /* of that loop, in which a scheduled step ran last */
     int reader_fd;            /* registered with the loop; -1 when not */
-    bool soon;                /* a step is scheduled by call_soon */
-    bool listed;              /* stands in the loop's list of contexts to flush */
+    int closing_fd;           /* for those who wait(): readable once it closes; -1 before anybody did */
+    unsigned waiters;
+    bool soon;   /* a step is scheduled by call_soon */
+    bool listed; /* stands in the loop's list of contexts to flush */
     bool dispatching;
     unsigned long step_thread; /* while dispatching: the thread of the step */
     bool closed;
@@ -97,10 +99,11 @@ struct files_op {
     uint8_t result;
     bool blocking; /* what asyncio's tasks look at */
     bool cancelled;
-    bool seen;   /* somebody was given the result */
-    bool kept;   /* outlives who awaits it: a cancel lets them go on alone, and it may be awaited again */
-    bool raw;    /* submitted by hand, for reap() to return */
-    bool unmade; /* there was no memory for its bytes */
+    bool lingers; /* cancelled, and told when nobody looks its descriptors up any more */
+    bool seen;    /* somebody was given the result */
+    bool kept;    /* outlives who awaits it: a cancel lets them go on alone, and it may be awaited again */
+    bool raw;     /* submitted by hand, for reap() to return */
+    bool unmade;  /* there was no memory for its bytes */
 };
 
 #define TDL_FILE_OP(o) ((FileOp *)(o))
@@ -114,6 +117,7 @@ PyObject *tdl__files_running_loop(FilesState *state);
 /* files_op.c */
 extern PyType_Spec tdl__files_op_spec;
 FileOp *tdl__files_op_new(FileContext *context, enum files_result result);
+PyObject *tdl__files_op_prepared(FileOp *op);
 void tdl__files_ops_free(FilesState *state);
 int tdl__files_provide(struct tdl_fop *fop);
 void tdl__files_op_settle(FileOp *op);
@@ -128,6 +132,7 @@ int tdl__files_schedule(FileContext *context);
 void tdl__files_forget(FileContext *context, FileOp *op);
 
 /* files_prepare.c */
+bool tdl__files_fd_from(PyObject *arg, int *fd);
 extern PyMethodDef tdl__files_prepare_methods[];
 
 #endif

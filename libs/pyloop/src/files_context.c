@@ -1,7 +1,11 @@
 /* A file context in a loop: staged in a turn, flushed once, reaped when its descriptor shows something. */
 #include "files.h"
 
+#include <limits.h>
+#include <math.h>
 #include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "pyloop.h"
 
@@ -106,8 +110,12 @@ void tdl__files_before_poll(TdlLoop *loop)
         c->listed = false;
         (void)tdl_fio_flush(&c->fio);
         bool more = tdl_fio_wants_flush(&c->fio) || !tdl_queue_is_empty(&c->fio.finished);
-        if (more && !c->soon && step_soon(c) < 0) {
-            PyErr_WriteUnraisable((PyObject *)c);
+        if (more && !c->soon) {
+            Py_INCREF(c);
+            if (step_soon(c) < 0) {
+                PyErr_WriteUnraisable((PyObject *)c);
+            }
+            Py_DECREF(c);
         }
     }
 }
@@ -129,14 +137,16 @@ static void unbind_loop(FileContext *c)
         leave_list(c);
     }
     if (c->reader_fd >= 0) {
+        PyObject *loop = Py_NewRef(c->loop);
         PyObject *number = PyLong_FromLong(c->reader_fd);
+        c->reader_fd = -1;
         PyObject *done =
-            number != NULL ? PyObject_CallMethodOneArg(c->loop, c->state->str_remove_reader, number) : NULL;
+            number != NULL ? PyObject_CallMethodOneArg(loop, c->state->str_remove_reader, number) : NULL;
         Py_XDECREF(number);
         Py_XDECREF(done);
         /* A closed loop has forgotten its readers already. */
         PyErr_Clear();
-        c->reader_fd = -1;
+        Py_DECREF(loop);
     }
     Py_CLEAR(c->on_step);
     Py_CLEAR(c->on_ready);
@@ -153,6 +163,15 @@ static int stage(FileContext *c, FileOp *op)
     tdl_node_insert_before(&c->held, &op->held);
     op->phase = FILES_PENDING;
     return 0;
+}
+
+/* The last one out closes it. */
+static void shut_waiters(FileContext *c)
+{
+    if (c->waiters == 0 && c->closing_fd >= 0) {
+        (void)close(c->closing_fd);
+        c->closing_fd = -1;
+    }
 }
 
 static int check_open(const FileContext *c)
@@ -299,12 +318,18 @@ static PyObject *context_ready(PyObject *self, PyObject *Py_UNUSED(ignored))
     return step(c);
 }
 
+/* While the lock is let go, `closed` keeps everybody else away from the library's context: no other thread starts, cancels or
+ * reaps an operation of it (drop() in files_op.c), and each comes back below. */
 static void close_context(FileContext *c)
 {
     if (c->closed) {
         return;
     }
     c->closed = true;
+    if (c->closing_fd >= 0) {
+        (void)eventfd_write(c->closing_fd, 1);
+        shut_waiters(c);
+    }
     struct tdl_queue finished;
     tdl_queue_init(&finished);
     unbind_loop(c);
@@ -425,36 +450,81 @@ static PyObject *context_cancel(PyObject *self, PyObject *op)
     return PyLong_FromLong(rc);
 }
 
+/* The descriptor that shows results; -1 with an exception. */
+static int fd_of(FileContext *c)
+{
+    if (check_open(c) < 0) {
+        return -1;
+    }
+    int fd = tdl_fio_fd(&c->fio);
+    if (fd < 0) {
+        errno = -fd;
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    return fd;
+}
+
 static PyObject *context_fileno(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    int fd = fd_of(TDL_FILE_CONTEXT(self));
+    return fd >= 0 ? PyLong_FromLong(fd) : NULL;
+}
+
+/* Whether an operation of the context that has begun, or is about to, uses this descriptor. */
+static PyObject *context_uses(PyObject *self, PyObject *arg)
+{
     FileContext *c = TDL_FILE_CONTEXT(self);
-    int fd = check_open(c) < 0 ? -1 : tdl_fio_fd(&c->fio);
-    if (fd < 0) {
-        if (!PyErr_Occurred()) {
-            errno = -fd;
-            PyErr_SetFromErrno(PyExc_OSError);
-        }
+    int fd;
+    if (!tdl__files_fd_from(arg, &fd)) {
         return NULL;
     }
-    return PyLong_FromLong(fd);
+    return PyBool_FromLong(!c->closed && tdl_fio_names(&c->fio, fd));
+}
+
+/* Milliseconds for poll(), -1 for ever; more than it can hold is as good as for ever. */
+static int milliseconds_of(double seconds)
+{
+    if (seconds < 0 || isnan(seconds) || seconds >= INT_MAX / 1000) {
+        return -1;
+    }
+    return (int)(seconds * 1000 + 0.999);
+}
+
+/* Beside the descriptor that tells of results, the one that tells of the end. */
+static int wait_for_results(FileContext *c, int fd, double seconds)
+{
+    if (c->closing_fd < 0) {
+        c->closing_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    }
+    struct pollfd both[] = {{.fd = fd, .events = POLLIN, .revents = 0},
+                            {.fd = c->closing_fd, .events = POLLIN, .revents = 0}};
+    c->waiters++;
+    PyThreadState *save = PyEval_SaveThread();
+    int ready = poll(both, 2, milliseconds_of(seconds));
+    PyEval_RestoreThread(save);
+    c->waiters--;
+    if (c->closed) {
+        shut_waiters(c);
+    }
+    return ready;
 }
 
 static PyObject *context_wait(PyObject *self, PyObject *arg)
 {
-    PyObject *number = context_fileno(self, NULL);
-    double seconds = number != NULL ? PyFloat_AsDouble(arg) : -1;
-    if (number == NULL || (seconds < 0 && PyErr_Occurred())) {
-        Py_XDECREF(number);
+    FileContext *c = TDL_FILE_CONTEXT(self);
+    double seconds = PyFloat_AsDouble(arg);
+    if (seconds == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    struct pollfd one = {.fd = (int)PyLong_AsLong(number), .events = POLLIN, .revents = 0};
-    Py_DECREF(number);
+    int fd = fd_of(c);
+    if (fd < 0) {
+        return NULL;
+    }
     int ready = 1;
-    if (tdl_queue_is_empty(&TDL_FILE_CONTEXT(self)->fio.finished)) {
-        PyThreadState *save = PyEval_SaveThread();
-        ready = poll(&one, 1, seconds < 0 ? -1 : (int)(seconds * 1000 + 0.999));
-        PyEval_RestoreThread(save);
-        if (ready < 0 && PyErr_CheckSignals() < 0) {
+    if (tdl_queue_is_empty(&c->fio.finished)) {
+        ready = wait_for_results(c, fd, seconds);
+        if (check_open(c) < 0 || (ready < 0 && PyErr_CheckSignals() < 0)) {
             return NULL;
         }
     }
@@ -504,9 +574,9 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
                                         "any_thread", "inline",       "error", "sqpoll_when_busy", NULL};
     PyObject *make_error = Py_None;
     const char *engine = "auto", *mode = "adaptive";
-    unsigned max_requests = 128, threads = 4;
+    int max_requests = 128, threads = 4;
     int sqpoll = 0, any_thread = 0, inlined = 1, when_busy = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|sIspIppOp:FileContext", TDL_KEYWORDS(names), &engine,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|sispippOp:FileContext", TDL_KEYWORDS(names), &engine,
                                      &max_requests, &mode, &sqpoll, &threads, &any_thread, &inlined,
                                      &make_error, &when_busy)) {
         return NULL;
@@ -518,8 +588,8 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     struct tdl_fio_options options = {
         .engine = engine_id < 0 ? TDL_FIO_ENGINES : (enum tdl_fio_engine)engine_id,
         .mode = (enum tdl_fio_mode)mode_id,
-        .inflight_max = max_requests,
-        .threads_max = threads,
+        .inflight_max = (uint32_t)max_requests,
+        .threads_max = (uint32_t)threads,
         .sqpoll = sqpoll != 0,
         .sqpoll_when_busy = when_busy != 0,
         .any_thread = any_thread != 0,
@@ -531,11 +601,12 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         return NULL;
     }
     c->reader_fd = -1;
+    c->closing_fd = -1;
     tdl_node_init(&c->held);
     c->state = tdl__files_state(type);
     c->make_error = make_error != Py_None ? Py_NewRef(make_error) : NULL;
     c->closed = true;
-    if (c->state == NULL || max_requests == 0 || tdl_fio_open(&c->fio, &options) != 0) {
+    if (c->state == NULL || max_requests <= 0 || threads < 0 || tdl_fio_open(&c->fio, &options) != 0) {
         if (!PyErr_Occurred()) {
             PyErr_SetString(PyExc_ValueError, "options that are unknown, out of range or exclude each other");
         }
@@ -580,13 +651,16 @@ static void context_dealloc(PyObject *self)
     FileContext *c = TDL_FILE_CONTEXT(self);
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
-    if (c->weakrefs != NULL) {
+    Py_TRASHCAN_BEGIN(self, context_dealloc) /* its maker of errors may lead to a further one */
+        if (c->weakrefs != NULL)
+    {
         PyObject_ClearWeakRefs(self);
     }
     (void)context_clear(self);
     Py_XDECREF(c->state);
     type->tp_free(self);
     Py_DECREF(type);
+    Py_TRASHCAN_END
 }
 
 static PyObject *get_loop(PyObject *self, void *Py_UNUSED(closure))
@@ -628,6 +702,9 @@ static PyMethodDef context_methods[] = {
          "wait($self, timeout, /)\n--\n\nWait in seconds for something to reap; negative is for ever.")},
     {"fileno", context_fileno, METH_NOARGS,
      PyDoc_STR("fileno($self, /)\n--\n\nReturn the descriptor that shows results.")},
+    {"_uses", context_uses, METH_O,
+     PyDoc_STR(
+         "_uses($self, fd, /)\n--\n\nWhether an operation that was begun is not done with a descriptor.")},
     {"caps", context_caps, METH_NOARGS,
      PyDoc_STR("caps($self, /)\n--\n\nReturn what is really in force, and counts.")},
     {NULL, NULL, 0, NULL},

@@ -3,8 +3,12 @@
  * A kept one outlives who awaits it: cancelling wakes its tasks, which await it again if they were not the ones meant. */
 #include "files.h"
 
+#include <poll.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
+
+/* How often a wait for a worker looks by itself: another thread may take what was told. */
+#define PARTED_LOOK_MS 10
 
 static void keep_or_free(FileOp *op);
 
@@ -27,8 +31,16 @@ FileOp *tdl__files_op_new(FileContext *context, enum files_result result)
     tdl_node_init(&op->held);
     op->result = (uint8_t)result;
     op->phase = FILES_NEW;
-    PyObject_GC_Track((PyObject *)op);
     return op;
+}
+
+/* From here on the collector shows it to others: it is prepared, and nothing of it changes any more. */
+PyObject *tdl__files_op_prepared(FileOp *op)
+{
+    if (op != NULL) {
+        PyObject_GC_Track((PyObject *)op);
+    }
+    return (PyObject *)op;
 }
 
 static void release_buffers(FileOp *op)
@@ -41,16 +53,12 @@ static void release_buffers(FileOp *op)
         PyBuffer_Release(&op->views[i]);
     }
     op->view_count = 0;
-    if (op->vector != NULL) {
-        PyMem_Free(op->vector);
-        PyMem_Free(op->views);
-        op->vector = NULL;
-        op->views = NULL;
-    }
-    if (op->statx != NULL) {
-        PyMem_Free(op->statx);
-        op->statx = NULL;
-    }
+    PyMem_Free(op->vector);
+    PyMem_Free(op->views);
+    PyMem_Free(op->statx);
+    op->vector = NULL;
+    op->views = NULL;
+    op->statx = NULL;
 }
 
 static int op_traverse(PyObject *self, visitproc visit, void *arg)
@@ -95,7 +103,8 @@ static void op_dealloc(PyObject *self)
 {
     FileOp *op = TDL_FILE_OP(self);
     PyObject_GC_UnTrack(self);
-    abandon(op);
+    Py_TRASHCAN_BEGIN(self, op_dealloc) /* its owner, value and callbacks may lead to further ones */
+        abandon(op);
     /* A held operation has a reference of its context, so nothing here can be in the kernel's hands. */
     release_buffers(op);
     (void)op_clear(self);
@@ -104,6 +113,7 @@ static void op_dealloc(PyObject *self)
     Py_CLEAR(op->filename);
     Py_CLEAR(op->filename2);
     keep_or_free(op);
+    Py_TRASHCAN_END
 }
 
 static void keep_or_free(FileOp *op)
@@ -245,6 +255,11 @@ void tdl__files_op_settle(FileOp *op)
 {
     op->phase = FILES_READY;
     op->blocking = false;
+    op->lingers = false;
+    if (op->fop.code == TDL_FOP_CLOSE && op->fop.result == -ECANCELED) {
+        /* The number belongs to the operation: what the context did not get to is done here. */
+        (void)close(op->fop.fd);
+    }
     if (op->cancelled && op->result == FILES_DESCRIPTOR && op->fop.result >= 0) {
         (void)close((int)op->fop.result);
     }
@@ -367,8 +382,9 @@ int tdl__files_op_wake(FileOp *op, bool directly)
         tell(op, callback, context, directly, &stopped);
     }
     for (Py_ssize_t i = 0; more != NULL && i < PyList_GET_SIZE(more); i++) {
-        PyObject *pair = PyList_GET_ITEM(more, i);
+        PyObject *pair = Py_NewRef(PyList_GET_ITEM(more, i));
         tell(op, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), directly, &stopped);
+        Py_DECREF(pair);
     }
     Py_XDECREF(callback);
     Py_XDECREF(context);
@@ -406,7 +422,11 @@ static PyObject *op_iternext(PyObject *self)
             return NULL;
         }
     }
-    if (op->phase == FILES_PENDING && !op->cancelled) {
+    if (op->phase == FILES_PENDING && (!op->cancelled || op->lingers)) {
+        if (op->blocking) {
+            PyErr_SetString(PyExc_RuntimeError, "await wasn't used with future");
+            return NULL;
+        }
         op->blocking = true;
         return Py_NewRef(self);
     }
@@ -446,16 +466,47 @@ static PyObject *op_send(PyObject *self, PyObject *value)
     return next;
 }
 
-/* Asks the context to drop it; the awaiter goes on at once, buffer and slot stay until the kernel is done. */
+/* Asks the context to drop it. Its awaiter goes on at once and buffer and slot stay until the kernel is done, unless somebody
+ * may still look up a descriptor by its number: then it lingers, since the awaiter's next step may be to close it. A close is
+ * not taken back: the number is the operation's. While another thread closes the context, that one gives it back. */
 static bool drop(FileOp *op)
 {
-    if (op->phase != FILES_PENDING || op->cancelled) {
+    FileContext *c = op->context;
+    if (op->phase != FILES_PENDING || (op->cancelled && !op->lingers)) {
         return false;
     }
+    if (op->cancelled) {
+        return true;
+    }
     op->cancelled = true;
+    if (c->closed) {
+        op->lingers = true;
+    } else if (op->fop.code != TDL_FOP_CLOSE) {
+        (void)tdl_fio_cancel(&c->fio, &op->fop);
+        op->lingers = tdl_fio_borrows(&c->fio, &op->fop);
+    }
     op->blocking = false;
-    (void)tdl_fio_cancel(&op->context->fio, &op->fop);
     return true;
+}
+
+/* For those who cannot be told later. */
+static void wait_until_parted(FileOp *op)
+{
+    FileContext *c = op->context;
+    while (op->lingers && op->phase == FILES_PENDING) {
+        int fd = c->closed ? -1 : tdl_fio_fd(&c->fio);
+        struct pollfd one = {.fd = fd, .events = POLLIN, .revents = 0};
+        PyThreadState *save = PyEval_SaveThread();
+        (void)poll(&one, 1, PARTED_LOOK_MS);
+        PyEval_RestoreThread(save);
+        if (!c->closed) {
+            struct tdl_queue finished;
+            tdl_queue_init(&finished);
+            (void)tdl_fio_reap(&c->fio, &finished);
+            tdl_queue_splice(&c->fio.finished, &finished);
+            op->lingers = tdl_fio_borrows(&c->fio, &op->fop);
+        }
+    }
 }
 
 static PyObject *op_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -471,23 +522,25 @@ static PyObject *op_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nar
         }
         Py_RETURN_FALSE;
     }
+    bool again = op->cancelled;
     if (!drop(op)) {
         Py_RETURN_FALSE;
     }
-    if (op->context->loop != NULL &&
-        (tdl__files_schedule(op->context) < 0 || tdl__files_op_wake(op, false) < 0)) {
+    if (!again && op->context->loop != NULL &&
+        (tdl__files_schedule(op->context) < 0 || (!op->lingers && tdl__files_op_wake(op, false) < 0))) {
         return NULL;
     }
     Py_RETURN_TRUE;
 }
 
-/* Whoever awaited it goes away. */
+/* Whoever awaited it goes away: drops what goes on, and what it has is nobody's. */
 static int leave(FileOp *op)
 {
     if (op->kept) {
         return 0;
     }
     int rc = drop(op) && op->context->loop != NULL ? tdl__files_schedule(op->context) : 0;
+    wait_until_parted(op);
     abandon(op);
     if (op->phase != FILES_PENDING) {
         op->phase = FILES_TAKEN;
@@ -497,12 +550,11 @@ static int leave(FileOp *op)
 
 static PyObject *op_throw(PyObject *self, PyObject *args)
 {
-    FileOp *op = TDL_FILE_OP(self);
     PyObject *type, *value = NULL, *traceback = NULL;
     if (!PyArg_UnpackTuple(args, "throw", 1, 3, &type, &value, &traceback)) {
         return NULL;
     }
-    if (leave(op) < 0) {
+    if (leave(TDL_FILE_OP(self)) < 0) {
         return NULL;
     }
     if (PyExceptionInstance_Check(type)) {
@@ -530,11 +582,18 @@ static PyObject *op_keep(PyObject *self, PyObject *Py_UNUSED(ignored))
     return Py_NewRef(self);
 }
 
+static bool is_done(const FileOp *op)
+{
+    return op->phase >= FILES_READY || (op->cancelled && !op->lingers);
+}
+
 static PyObject *op_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                                       PyObject *kwnames)
 {
     FileOp *op = TDL_FILE_OP(self);
-    if (nargs != 1 || (kwnames != NULL && PyTuple_GET_SIZE(kwnames) != 1)) {
+    if (nargs != 1 || (kwnames != NULL &&
+                       (PyTuple_GET_SIZE(kwnames) != 1 ||
+                        PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "context") != 0))) {
         PyErr_SetString(PyExc_TypeError, "add_done_callback() takes a callback and context=");
         return NULL;
     }
@@ -555,7 +614,7 @@ static PyObject *op_add_done_callback(PyObject *self, PyObject *const *args, Py_
         rc = pair == NULL || op->more == NULL ? -1 : PyList_Append(op->more, pair);
         Py_XDECREF(pair);
     }
-    if (rc == 0 && (op->phase >= FILES_READY || op->cancelled)) {
+    if (rc == 0 && is_done(op)) {
         rc = tdl__files_op_wake(op, false);
     }
     if (rc < 0) {
@@ -569,30 +628,37 @@ static PyObject *op_remove_done_callback(PyObject *self, PyObject *callback)
     FileOp *op = TDL_FILE_OP(self);
     long removed = 0;
     if (op->callback != NULL) {
-        int same = PyObject_RichCompareBool(op->callback, callback, Py_EQ);
-        if (same < 0) {
-            return NULL;
-        }
-        if (same) {
+        PyObject *first = Py_NewRef(op->callback);
+        int same = PyObject_RichCompareBool(first, callback, Py_EQ);
+        /* The comparison may have called back here. */
+        if (same > 0 && op->callback == first) {
             Py_CLEAR(op->callback);
             Py_CLEAR(op->callback_context);
             removed++;
         }
-    }
-    for (Py_ssize_t i = op->more != NULL ? PyList_GET_SIZE(op->more) : 0; i > 0; i--) {
-        int same =
-            PyObject_RichCompareBool(PyTuple_GET_ITEM(PyList_GET_ITEM(op->more, i - 1), 0), callback, Py_EQ);
-        if (same < 0 || (same && PyList_SetSlice(op->more, i - 1, i, NULL) < 0)) {
+        Py_DECREF(first);
+        if (same < 0) {
             return NULL;
         }
-        removed += same;
+    }
+    for (Py_ssize_t i = 0; op->more != NULL && i < PyList_GET_SIZE(op->more);) {
+        PyObject *list = Py_NewRef(op->more);
+        PyObject *pair = Py_NewRef(PyList_GET_ITEM(list, i));
+        int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(pair, 0), callback, Py_EQ);
+        bool still = op->more == list && i < PyList_GET_SIZE(list) && PyList_GET_ITEM(list, i) == pair;
+        if (same > 0 && still) {
+            same = PyList_SetSlice(list, i, i + 1, NULL) < 0 ? -1 : 1;
+            removed++;
+        } else {
+            i++;
+        }
+        Py_DECREF(pair);
+        Py_DECREF(list);
+        if (same < 0) {
+            return NULL;
+        }
     }
     return PyLong_FromLong(removed);
-}
-
-static bool is_done(const FileOp *op)
-{
-    return op->phase >= FILES_READY || op->cancelled;
 }
 
 static PyObject *op_done(PyObject *self, PyObject *Py_UNUSED(ignored))
@@ -602,7 +668,7 @@ static PyObject *op_done(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 static PyObject *op_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    return PyBool_FromLong(TDL_FILE_OP(self)->cancelled);
+    return PyBool_FromLong(TDL_FILE_OP(self)->cancelled && is_done(TDL_FILE_OP(self)));
 }
 
 static PyObject *op_result(PyObject *self, PyObject *Py_UNUSED(ignored))

@@ -19,7 +19,7 @@ static bool counted(const char *name, Py_ssize_t nargs, Py_ssize_t low, Py_ssize
     return false;
 }
 
-static bool fd_from(PyObject *arg, int *fd)
+bool tdl__files_fd_from(PyObject *arg, int *fd)
 {
     long value = PyLong_AsLong(arg);
     if (value == -1 && PyErr_Occurred()) {
@@ -78,6 +78,10 @@ static bool int_from(PyObject *const *args, Py_ssize_t nargs, Py_ssize_t index, 
     if (given == -1 && PyErr_Occurred()) {
         return false;
     }
+    if (given < INT_MIN || given > INT_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "argument is out of the range of a C int");
+        return false;
+    }
     *value = (int)given;
     return true;
 }
@@ -94,11 +98,8 @@ static const char *path_into(FileOp *op, PyObject *path)
     return PyBytes_AS_STRING(encoded);
 }
 
-static PyObject *made(FileOp *op, bool good)
+static PyObject *unmade(FileOp *op)
 {
-    if (good) {
-        return (PyObject *)op;
-    }
     Py_DECREF(op);
     return NULL;
 }
@@ -106,10 +107,10 @@ static PyObject *made(FileOp *op, bool good)
 static PyObject *with_bytes(FileOp *op, Py_ssize_t size)
 {
     if (size <= BYTES_LATER_MAX || tdl__files_provide(&op->fop) == 0) {
-        return (PyObject *)op;
+        return tdl__files_op_prepared(op);
     }
     tdl__files_raise(op, -ENOMEM);
-    return made(op, false);
+    return unmade(op);
 }
 
 static PyObject *prepare_read(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
@@ -117,7 +118,7 @@ static PyObject *prepare_read(PyObject *self, PyObject *const *args, Py_ssize_t 
     int fd;
     Py_ssize_t size;
     uint64_t offset;
-    if (!counted("read", nargs, 2, 3) || !fd_from(args[0], &fd) || !size_from(args[1], &size) ||
+    if (!counted("read", nargs, 2, 3) || !tdl__files_fd_from(args[0], &fd) || !size_from(args[1], &size) ||
         !offset_from(args, nargs, 2, &offset)) {
         return NULL;
     }
@@ -133,7 +134,7 @@ static PyObject *prepare_readinto(PyObject *self, PyObject *const *args, Py_ssiz
 {
     int fd;
     uint64_t offset;
-    if (!counted("readinto", nargs, 2, 3) || !fd_from(args[0], &fd) ||
+    if (!counted("readinto", nargs, 2, 3) || !tdl__files_fd_from(args[0], &fd) ||
         !offset_from(args, nargs, 2, &offset)) {
         return NULL;
     }
@@ -144,17 +145,18 @@ static PyObject *prepare_readinto(PyObject *self, PyObject *const *args, Py_ssiz
     tdl_fop_read(&op->fop, fd, NULL, 0, offset);
     if (PyObject_GetBuffer(args[1], &op->view, PyBUF_WRITABLE) < 0) {
         op->view.obj = NULL;
-        return made(op, false);
+        return unmade(op);
     }
     tdl_fop_read(&op->fop, fd, op->view.buf, (size_t)op->view.len, offset);
-    return (PyObject *)op;
+    return tdl__files_op_prepared(op);
 }
 
 static PyObject *prepare_write(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     int fd;
     uint64_t offset;
-    if (!counted("write", nargs, 2, 3) || !fd_from(args[0], &fd) || !offset_from(args, nargs, 2, &offset)) {
+    if (!counted("write", nargs, 2, 3) || !tdl__files_fd_from(args[0], &fd) ||
+        !offset_from(args, nargs, 2, &offset)) {
         return NULL;
     }
     FileOp *op = tdl__files_op_new(TDL_FILE_CONTEXT(self), FILES_COUNT);
@@ -165,24 +167,28 @@ static PyObject *prepare_write(PyObject *self, PyObject *const *args, Py_ssize_t
     if (PyBytes_CheckExact(args[1])) {
         op->payload = Py_NewRef(args[1]);
         tdl_fop_write(&op->fop, fd, PyBytes_AS_STRING(args[1]), (size_t)PyBytes_GET_SIZE(args[1]), offset);
-        return (PyObject *)op;
+        return tdl__files_op_prepared(op);
     }
     if (PyObject_GetBuffer(args[1], &op->view, PyBUF_SIMPLE) < 0) {
         op->view.obj = NULL;
-        return made(op, false);
+        return unmade(op);
     }
     tdl_fop_write(&op->fop, fd, op->view.buf, (size_t)op->view.len, offset);
-    return (PyObject *)op;
+    return tdl__files_op_prepared(op);
 }
 
 /* Buffers of a sequence become the vector; false with an exception. */
 static bool vector_into(FileOp *op, PyObject *buffers, int flags)
 {
-    PyObject *items = PySequence_Fast(buffers, "buffers must be a sequence");
+    /* A copy: a buffer's maker may change a list. */
+    PyObject *items = PySequence_Check(buffers) ? PySequence_Tuple(buffers) : NULL;
     if (items == NULL) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_TypeError, "buffers must be a sequence");
+        }
         return false;
     }
-    Py_ssize_t count = PySequence_Fast_GET_SIZE(items);
+    Py_ssize_t count = PyTuple_GET_SIZE(items);
     op->vector = PyMem_New(struct iovec, (size_t)count + 1);
     op->views = PyMem_New(Py_buffer, (size_t)count + 1);
     if (op->vector == NULL || op->views == NULL || count > IOV_MAX) {
@@ -195,7 +201,7 @@ static bool vector_into(FileOp *op, PyObject *buffers, int flags)
         return false;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (PyObject_GetBuffer(PySequence_Fast_GET_ITEM(items, i), &op->views[i], flags) < 0) {
+        if (PyObject_GetBuffer(PyTuple_GET_ITEM(items, i), &op->views[i], flags) < 0) {
             break;
         }
         op->vector[i].iov_base = op->views[i].buf;
@@ -210,7 +216,7 @@ static PyObject *prepare_vector(PyObject *self, PyObject *const *args, Py_ssize_
 {
     int fd;
     uint64_t offset;
-    if (!counted(writes ? "writev" : "readv", nargs, 2, 3) || !fd_from(args[0], &fd) ||
+    if (!counted(writes ? "writev" : "readv", nargs, 2, 3) || !tdl__files_fd_from(args[0], &fd) ||
         !offset_from(args, nargs, 2, &offset)) {
         return NULL;
     }
@@ -220,14 +226,14 @@ static PyObject *prepare_vector(PyObject *self, PyObject *const *args, Py_ssize_
     }
     tdl_fop_nop(&op->fop);
     if (!vector_into(op, args[1], writes ? PyBUF_SIMPLE : PyBUF_WRITABLE)) {
-        return made(op, false);
+        return unmade(op);
     }
     if (writes) {
         tdl_fop_writev(&op->fop, fd, op->vector, op->view_count, offset);
     } else {
         tdl_fop_readv(&op->fop, fd, op->vector, op->view_count, offset);
     }
-    return (PyObject *)op;
+    return tdl__files_op_prepared(op);
 }
 
 static PyObject *prepare_readv(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
@@ -242,7 +248,7 @@ static PyObject *prepare_writev(PyObject *self, PyObject *const *args, Py_ssize_
 
 static FileOp *on_fd(PyObject *self, PyObject *arg, int *fd)
 {
-    if (!fd_from(arg, fd)) {
+    if (!tdl__files_fd_from(arg, fd)) {
         return NULL;
     }
     FileOp *op = tdl__files_op_new(TDL_FILE_CONTEXT(self), FILES_NOTHING);
@@ -259,7 +265,7 @@ static PyObject *prepare_fsync(PyObject *self, PyObject *arg)
     if (op != NULL) {
         tdl_fop_fsync(&op->fop, fd);
     }
-    return (PyObject *)op;
+    return tdl__files_op_prepared(op);
 }
 
 static PyObject *prepare_fdatasync(PyObject *self, PyObject *arg)
@@ -269,7 +275,7 @@ static PyObject *prepare_fdatasync(PyObject *self, PyObject *arg)
     if (op != NULL) {
         tdl_fop_fdatasync(&op->fop, fd);
     }
-    return (PyObject *)op;
+    return tdl__files_op_prepared(op);
 }
 
 static PyObject *prepare_close(PyObject *self, PyObject *arg)
@@ -279,7 +285,7 @@ static PyObject *prepare_close(PyObject *self, PyObject *arg)
     if (op != NULL) {
         tdl_fop_close(&op->fop, fd);
     }
-    return (PyObject *)op;
+    return tdl__files_op_prepared(op);
 }
 
 static PyObject *prepare_truncate(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
@@ -293,7 +299,7 @@ static PyObject *prepare_truncate(PyObject *self, PyObject *const *args, Py_ssiz
     if (op != NULL) {
         tdl_fop_truncate(&op->fop, fd, (uint64_t)size);
     }
-    return (PyObject *)op;
+    return tdl__files_op_prepared(op);
 }
 
 static PyObject *prepare_fallocate(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
@@ -308,7 +314,7 @@ static PyObject *prepare_fallocate(PyObject *self, PyObject *const *args, Py_ssi
     if (op != NULL) {
         tdl_fop_fallocate(&op->fop, fd, mode, (uint64_t)offset, (uint64_t)size);
     }
-    return (PyObject *)op;
+    return tdl__files_op_prepared(op);
 }
 
 /* A fresh operation with a path in it; NULL with an exception. */
@@ -339,7 +345,7 @@ static PyObject *prepare_open(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (op != NULL) {
         tdl_fop_open(&op->fop, AT_FDCWD, path, flags, (mode_t)mode);
     }
-    return (PyObject *)op;
+    return tdl__files_op_prepared(op);
 }
 
 static PyObject *prepare_stat(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
@@ -353,6 +359,7 @@ static PyObject *prepare_stat(PyObject *self, PyObject *const *args, Py_ssize_t 
     FileOp *op;
     if (by_fd) {
         op = on_fd(self, args[0], &fd);
+        fd = fd < 0 ? -1 : fd; /* AT_FDCWD is no descriptor */
         flags |= AT_EMPTY_PATH;
     } else {
         op = on_path(self, args[0], FILES_STAT, &path);
@@ -364,10 +371,10 @@ static PyObject *prepare_stat(PyObject *self, PyObject *const *args, Py_ssize_t 
     op->statx = PyMem_New(struct statx, 1);
     if (op->statx == NULL) {
         PyErr_NoMemory();
-        return made(op, false);
+        return unmade(op);
     }
     tdl_fop_statx(&op->fop, fd, path, flags, STATX_BASIC_STATS, op->statx);
-    return (PyObject *)op;
+    return tdl__files_op_prepared(op);
 }
 
 static PyObject *prepare_unlink(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
@@ -381,7 +388,7 @@ static PyObject *prepare_unlink(PyObject *self, PyObject *const *args, Py_ssize_
     if (op != NULL) {
         tdl_fop_unlink(&op->fop, AT_FDCWD, path, flags);
     }
-    return (PyObject *)op;
+    return tdl__files_op_prepared(op);
 }
 
 static PyObject *prepare_mkdir(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
@@ -395,7 +402,7 @@ static PyObject *prepare_mkdir(PyObject *self, PyObject *const *args, Py_ssize_t
     if (op != NULL) {
         tdl_fop_mkdir(&op->fop, AT_FDCWD, path, (mode_t)mode);
     }
-    return (PyObject *)op;
+    return tdl__files_op_prepared(op);
 }
 
 static PyObject *prepare_rename(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
@@ -411,12 +418,12 @@ static PyObject *prepare_rename(PyObject *self, PyObject *const *args, Py_ssize_
         return NULL;
     }
     if (!PyUnicode_FSConverter(args[1], &to)) {
-        return made(op, false);
+        return unmade(op);
     }
     op->payload = to;
     op->filename2 = Py_NewRef(args[1]);
     tdl_fop_rename(&op->fop, AT_FDCWD, from, AT_FDCWD, PyBytes_AS_STRING(to), (unsigned)flags);
-    return (PyObject *)op;
+    return tdl__files_op_prepared(op);
 }
 
 static PyObject *prepare_read_file(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
@@ -439,8 +446,8 @@ static PyObject *prepare_pair(PyObject *self, PyObject *const *args, Py_ssize_t 
     int from, to;
     uint64_t from_offset, to_offset;
     Py_ssize_t size;
-    if (!counted(splices ? "splice" : "copy", nargs, 5, 5) || !fd_from(args[0], &from) ||
-        !offset_from(args, nargs, 1, &from_offset) || !fd_from(args[2], &to) ||
+    if (!counted(splices ? "splice" : "copy", nargs, 5, 5) || !tdl__files_fd_from(args[0], &from) ||
+        !offset_from(args, nargs, 1, &from_offset) || !tdl__files_fd_from(args[2], &to) ||
         !offset_from(args, nargs, 3, &to_offset) || !size_from(args[4], &size)) {
         return NULL;
     }
@@ -453,7 +460,7 @@ static PyObject *prepare_pair(PyObject *self, PyObject *const *args, Py_ssize_t 
     } else {
         tdl_fop_copy(&op->fop, from, from_offset, to, to_offset, (uint64_t)size);
     }
-    return (PyObject *)op;
+    return tdl__files_op_prepared(op);
 }
 
 static PyObject *prepare_splice(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
