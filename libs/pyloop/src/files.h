@@ -121,8 +121,10 @@ PyObject *tdl__files_op_prepared(FileOp *op);
 void tdl__files_ops_free(FilesState *state);
 int tdl__files_provide(struct tdl_fop *fop);
 void tdl__files_op_settle(FileOp *op);
-int tdl__files_op_wake(FileOp *op, bool directly);
 void tdl__files_raise(FileOp *op, int64_t code);
+
+/* files_wake.c */
+int tdl__files_op_wake(FileOp *op, bool directly);
 
 /* files_context.c */
 extern PyType_Spec tdl__files_context_spec;

@@ -4,6 +4,8 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "../workers.h"
@@ -16,6 +18,9 @@
 /* How often the owner's share of a processor is measured, and from which share on it counts as busy. */
 #define BUSY_WINDOW_NS 1000000
 #define BUSY_PERCENT 95
+
+/* /dev/null and its like. */
+#define MEMORY_MAJOR 1u
 
 #define SUBMIT_ROOM_MIN 8u
 #define SUBMIT_ROOM_MAX 256u
@@ -161,12 +166,23 @@ static bool take_slot(struct tdl__uring *u, struct tdl_fop *op)
     return true;
 }
 
+/* A terminal that is ready for one byte is written to in the enter itself, however many there are, and the owner waits for its
+ * reader; so are other devices that do not know how not to wait. Those that are only memory never do. */
+static bool would_wait_inside(const struct tdl_fop *op)
+{
+    struct stat st;
+    if (!tdl__fop_is_write(op) || (op->offset != TDL_FOP_POSITION && op->offset != 0))
+        return false;
+    return fstat(op->fd, &st) == 0 && S_ISCHR(st.st_mode) && major(st.st_rdev) != MEMORY_MAJOR;
+}
+
 /* Staged operations become entries until the ring is full; false when some had to stay. */
 static bool fill(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r)
 {
     struct tdl_fop *op;
     while ((op = tdl__fio_first(f)) != NULL) {
-        if ((f->caps.kernel_ops & 1u << op->code) == 0 || op->routed == TDL__ROUTE_WORKERS) {
+        if ((f->caps.kernel_ops & 1u << op->code) == 0 || op->routed == TDL__ROUTE_WORKERS ||
+            would_wait_inside(op)) {
             f->stats.handed_over++;
             tdl__workers_submit(f, op);
             continue;
