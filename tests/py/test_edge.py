@@ -1,9 +1,11 @@
 """What is there to read is read to its end, though the kernel tells of it once: TCP transports and `sock_*`, against asyncio."""
 import array
 import asyncio
+import contextlib
 import os
 import resource
 import socket
+import threading
 
 import pytest
 
@@ -52,6 +54,136 @@ async def test_data_and_the_end_in_one_event_are_both_told(t, size):
     peer.close()
     await protocol.done
     t.log(len(protocol.received))
+
+
+URGENT = [
+    [b"abc", "!", b"def"],
+    ["!", b"def"],
+    ["!", "!", b"x", "!"],
+    [b"a" * 4000, "!", b"b" * 4000],
+    [b"abc", "!", b"def", "!", b"ghi", "!", b"jkl"],
+    [b"a", "!", "!", b"b" * 5000, "!", b"c"],
+]
+
+
+def send_with_urgent(peer, parts):
+    """Send every part: a "!" as urgent data, which stops a recv at its mark whatever lies behind it."""
+    for part in parts:
+        if part == "!":
+            peer.send(b"!", socket.MSG_OOB)
+        else:
+            peer.sendall(part)
+
+
+def ordinary(received):
+    """What was not urgent. How many urgent bytes of several are skipped depends on when the next one came."""
+    return bytes(received).replace(b"!", b"")
+
+
+@pytest.mark.parametrize("parts", URGENT)
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("early", [False, True])
+@twin
+async def test_what_lies_behind_urgent_data_is_read(t, size, parts, inline, early):
+    """Early: all of it lies in the kernel before the first recv."""
+    a, peer = nonblocking_pair()
+    a.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, inline)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sender = threading.Thread(target=send_with_urgent, args=(peer, parts))
+    if early:
+        sender.start()
+        sender.join()
+    protocol = reader(t, size)
+    transport, _ = await t.loop.create_connection(lambda: protocol, sock=a)
+    if not early:
+        await t.turns(3)
+        sender.start()
+    expected = b"".join(part for part in parts if part != "!")
+    while len(ordinary(protocol.received)) < len(expected):
+        await asyncio.sleep(0.001)
+    t.log(ordinary(protocol.received) == expected)
+    sender.join()
+    peer.sendall(b"ordinary again")
+    while not protocol.received.endswith(b"ordinary again"):
+        await asyncio.sleep(0.001)
+    await closed(transport, peer, protocol)
+    t.channels["p"] = []
+
+
+@pytest.mark.parametrize("parts", URGENT)
+@twin
+async def test_sock_recv_reads_behind_urgent_data(t, parts):
+    a, peer = nonblocking_pair()
+    sender = threading.Thread(target=send_with_urgent, args=(peer, [*parts, b"end"]))
+    sender.start()
+    got = b""
+    while not got.endswith(b"end"):
+        got += await t.loop.sock_recv(a, 1000)
+    t.log(ordinary(got) == b"".join(part for part in parts if part != "!") + b"end")
+    sender.join()
+    a.close()
+    peer.close()
+
+
+@pytest.mark.parametrize("low_water", [2, 100, 500])
+@twin
+async def test_a_low_water_mark_of_receiving_keeps_nothing_back_for_ever(t, size, low_water):
+    protocol = reader(t, size)
+    a, peer = nonblocking_pair()
+    a.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water)
+    transport, _ = await t.loop.create_connection(lambda: protocol, sock=a)
+    await t.turns(3)
+    for _ in range(50):
+        peer.sendall(b"x" * (low_water // 3 + 1))
+        await t.turns(2)
+    peer.shutdown(socket.SHUT_WR)
+    await protocol.done
+    t.log(len(protocol.received))
+    peer.close()
+    t.channels["p"] = []
+
+
+@twin
+async def test_a_message_in_the_error_queue_hides_no_data(t, size):
+    protocol = reader(t, size)
+    a, peer = nonblocking_pair()
+    a.setsockopt(socket.SOL_SOCKET, 37, 0b10 | 0b10000 | 0b10000000)  # SO_TIMESTAMPING: software, of what is sent
+    transport, _ = await t.loop.create_connection(lambda: protocol, sock=a)
+    await t.turns(3)
+    for i in range(20):
+        transport.write(b"gives a timestamp")
+        peer.sendall(b"%3d" % i)
+        await t.turns(3)
+        peer.sendall(b"%3d" % i)
+        while len(protocol.received) < 6 * (i + 1):
+            await asyncio.sleep(0.001)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            a.recvmsg(1000, 1000, socket.MSG_ERRQUEUE)
+    await closed(transport, peer, protocol)
+    t.log(bytes(protocol.received))
+    t.channels["p"] = []
+
+
+@twin
+async def test_a_socket_that_another_process_reads_too_is_read_to_its_end(t, size):
+    protocol = reader(t, size)
+    a, peer = nonblocking_pair()
+    other = a.dup()  # as a child would have it
+    transport, _ = await t.loop.create_connection(lambda: protocol, sock=a)
+    await t.turns(3)
+    taken = b""
+    for i in range(50):
+        peer.sendall(b"%4d" % i)
+        if i % 3 == 0:
+            with contextlib.suppress(BlockingIOError):
+                taken += other.recv(2, socket.MSG_PEEK if i % 2 else 0)[:0 if i % 2 else None]
+        await t.turns(2)
+    while len(protocol.received) < 200 - len(taken):
+        await asyncio.sleep(0.001)
+    other.close()
+    await closed(transport, peer, protocol)
+    t.channels["p"] = []
 
 
 @twin

@@ -162,7 +162,7 @@ static struct tdl_watch_side *side_of(struct tdl_watch *w, int event)
 /* Whether each event needs to be told only once. A writer's is told as long as it waits, and so is a callback's. */
 static bool by_edge(const struct tdl_watch *w)
 {
-    return w->edge && w->want == UV_READABLE && w->reader.item->run != tdl__handle_run;
+    return w->edge && !w->level && w->want == UV_READABLE && w->reader.item->run != tdl__handle_run;
 }
 
 static void leave(struct tdl_watch *w)
@@ -183,7 +183,7 @@ static int arm(struct tdl_watch *w)
     w->armed = 0;
     w->armed_edge = by_edge(w);
     w->loop->uv_dirty = true;
-    int events = w->want | (w->armed_edge ? UV_DISCONNECT : 0);
+    int events = w->want | (w->armed_edge ? UV_DISCONNECT | UV_PRIORITIZED : 0);
     if (w->want != 0) {
         code = uv_poll_start(&w->poll, events, on_poll);
     }
@@ -434,6 +434,17 @@ void tdl__poller_apply(TdlLoop *loop)
     }
 }
 
+/* TCP's urgent data stops a recv at its mark, whatever lies behind it, and so does what else the kernel tells of in this way: a
+ * short read proves nothing any more. The kernel tells of urgent data before a recv can be cut short by it, or at the same
+ * poll as of the data. */
+static void leave_edge(struct tdl_watch *w)
+{
+    w->level = true;
+    if (w->armed_edge) {
+        w->armed = 0;
+    }
+}
+
 static void queue_side(struct tdl_watch *w, int event, struct tdl_queue *io)
 {
     struct tdl_watch_side *side = side_of(w, event);
@@ -462,6 +473,9 @@ void tdl__poller_dispatch(TdlLoop *loop, struct tdl_queue *io)
         w->fired = false;
         if (!w->closing) {
             w->ended |= (revents & UV_DISCONNECT) != 0;
+            if ((revents & UV_PRIORITIZED) != 0) {
+                leave_edge(w);
+            }
             if (revents & UV_READABLE) {
                 queue_side(w, UV_READABLE, io);
             }

@@ -177,6 +177,7 @@ struct tdl_watch {
     bool fired;      /* poll: stands in the loop's fired list */
     bool closing;
     bool edge;       /* whoever reads tells when it has drained it, so one event each will do */
+    bool level;      /* a short read has not drained this one: the kernel tells of what is there, for good */
     bool armed_edge; /* poll: the kernel tells what arrives, not what is there */
     bool ended;      /* the peer will send no more, and nothing new will tell it again */
     struct tdl_watch *next_dirty;

@@ -91,16 +91,21 @@ TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *prot
     return t;
 }
 
-/* A read of TCP that does not fill its buffer has taken all there was (epoll(7)). Others may stop short: a Unix socket where
- * descriptors came along, for one. */
+/* A read of TCP that does not fill its buffer has taken all there was (epoll(7)), but for urgent data, of which the poller
+ * hears. Others may stop short: a Unix socket where descriptors came along, for one, and TLS in the kernel at each end of a
+ * kind of records, which no accepted or connected socket has until it is given. */
 static bool reads_all(const TdlStream *t)
 {
     int proto = t->proto; /* accept's */
     socklen_t len = sizeof proto;
-    if (t->sock != NULL && getsockopt(t->fd, SOL_SOCKET, SO_PROTOCOL, &proto, &len) < 0) {
+    char above[16] = ""; /* a layer between TCP and us, by name */
+    socklen_t above_len = sizeof above;
+    if (t->sock != NULL &&
+        (getsockopt(t->fd, SOL_SOCKET, SO_PROTOCOL, &proto, &len) < 0 ||
+         (proto == IPPROTO_TCP && getsockopt(t->fd, IPPROTO_TCP, TCP_ULP, above, &above_len) < 0))) {
         return false;
     }
-    return proto == IPPROTO_TCP;
+    return proto == IPPROTO_TCP && above[0] == '\0';
 }
 
 /* Queue connection_made, then the start of reading, then the waiter's result, as asyncio does. */
