@@ -70,7 +70,7 @@ def test_a_nested_run_is_refused():
         with pytest.raises(RuntimeError, match="already running"):
             loop.run_forever()
         with pytest.raises(RuntimeError, match="already running"):
-            loop._run()
+            loop._run(True)
         seen.append(True)
 
     loop.call_soon(nested)
@@ -98,7 +98,7 @@ def test_a_second_thread_cannot_run_or_close_a_sleeping_loop():
     errors = []
 
     def other():
-        for call in (loop._run, loop._close_native):
+        for call in (lambda: loop._run(False), loop._close_native):
             try:
                 call()
             except RuntimeError as exc:

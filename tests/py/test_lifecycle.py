@@ -589,6 +589,11 @@ def test_calls_on_the_transports_of_a_closed_loop(t, kind, first):
         loop = t.new_loop()
         ours, peer = socket.socketpair(type=socket.SOCK_DGRAM if kind == "datagram" else socket.SOCK_STREAM)
         if kind == "datagram":
+            ours.close()  # for asyncio sends to no peer without a name
+            peer.close()
+            ours, peer = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
+            peer.bind("")
+            ours.connect(peer.getsockname())
             transport, _ = loop.run_until_complete(loop.create_datagram_endpoint(asyncio.DatagramProtocol, sock=ours))
             calls = dict(CALLS, write=lambda t: t.sendto(b"x"), much=lambda t: t.sendto(b"xx"))
         else:

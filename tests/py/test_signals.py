@@ -18,15 +18,17 @@ PRELUDE = "import asyncio, os, signal, sys, threading, time\n" + (
     "" if twins.LOOP_MODULE == "asyncio" else f"import {twins.LOOP_MODULE}\n")
 
 
+def arm(body, factory=FACTORY):
+    """Runs the program on a loop of that making; returns (exit code, stdout, last line of stderr)."""
+    code = PRELUDE + f"factory = {factory}\n" + textwrap.dedent(body)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+                          stdin=subprocess.DEVNULL)
+    return done.returncode, done.stdout, (done.stderr.splitlines() or [""])[-1]
+
+
 def arms(body):
-    """Runs the program on asyncio and on treadle; returns (exit code, stdout, last line of stderr) of both."""
-    results = []
-    for factory in ("asyncio.SelectorEventLoop", FACTORY):
-        code = PRELUDE + f"factory = {factory}\n" + textwrap.dedent(body)
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
-                              stdin=subprocess.DEVNULL)
-        results.append((done.returncode, done.stdout, (done.stderr.splitlines() or [""])[-1]))
-    return results
+    """The same on asyncio and on treadle."""
+    return [arm(body, "asyncio.SelectorEventLoop"), arm(body)]
 
 
 def same(body):
@@ -353,3 +355,185 @@ def test_sigterm_ends_a_process_that_has_no_handler():
         loop.run_forever()
         """)
     assert got[0] == expected[0] == -signal.SIGTERM
+
+
+THIEVES = {
+    "nobody": "pass",
+    "switched off": "signal.set_wakeup_fd(-1)",
+    "another's": "signal.set_wakeup_fd(b.fileno())",
+    "another's, closed": "signal.set_wakeup_fd(b.fileno()); b.close()",
+    "a new loop's": "other = factory(); other.add_signal_handler(signal.SIGUSR2, print)",
+    "a closed loop's": "other = factory(); other.add_signal_handler(signal.SIGUSR2, print); other.close()",
+    "a loop of asyncio's": "other = asyncio.SelectorEventLoop(); other.add_signal_handler(signal.SIGUSR2, print)",
+}
+STEAL = """
+    import socket
+    a, b = socket.socketpair()
+    a.setblocking(False); b.setblocking(False)
+    tid = threading.main_thread().native_id
+    def kill_while_polling(sig):
+        # once the main thread sleeps in a poll, and not in a wait for the GIL (system call 202)
+        def body():
+            calls = []
+            while len(calls) < 3 or calls[-1] in ("running", "202") or len(set(calls[-3:])) > 1:
+                with open(f"/proc/self/task/{tid}/syscall") as file:
+                    calls.append(file.read().split()[0])
+            os.kill(os.getpid(), sig)
+        threading.Thread(target=body).start()
+    """
+
+
+@pytest.mark.parametrize("when", ["before", "in the run"])
+@pytest.mark.parametrize("thief", THIEVES)
+def test_ctrl_c_ends_a_sleep_whoever_has_the_wakeup_descriptor(thief, when):
+    expected, got = arms(textwrap.dedent(STEAL) + textwrap.dedent(f"""
+        loop = factory()
+        def steal():
+            global other
+            {THIEVES[thief]}
+        if {when == "before"}:
+            steal()
+        else:
+            loop.call_soon(steal)
+        loop.call_soon(kill_while_polling, signal.SIGINT)
+        loop.call_later(20, loop.stop)
+        try:
+            loop.run_forever()
+            print("slept")
+        except KeyboardInterrupt:
+            print("interrupt")
+        loop.close()
+        """))
+    assert got[:2] == expected[:2] == (0, "interrupt\n")  # CPython may grumble of the closed descriptor
+
+
+@pytest.mark.parametrize("handled", [False, True])
+def test_the_program_finds_the_wakeup_descriptor_that_it_set(handled):
+    """And what it would read from it."""
+    same(textwrap.dedent(STEAL) + textwrap.dedent(f"""
+        loop = factory()
+        got = []
+        def look(fd):
+            got.append(signal.set_wakeup_fd(fd))
+        signal.signal(signal.SIGUSR1, lambda *args: (got.append("handled"), loop.call_soon_threadsafe(loop.stop)))
+        if {handled}:
+            loop.add_signal_handler(signal.SIGUSR2, print)
+            loop.call_soon(look, b.fileno())
+        look(b.fileno())
+        for fd in (b.fileno(), -1, b.fileno()):
+            loop.call_soon(look, fd)
+            loop.call_later(0.001, loop.stop)
+            loop.run_forever()
+        loop.call_soon(os.kill, os.getpid(), signal.SIGUSR1)
+        loop.run_forever()
+        loop.call_soon(kill_while_polling, signal.SIGUSR1)
+        loop.run_forever()
+        look(-1)
+        print([fd if fd in (-1, "handled") else fd == b.fileno() for fd in got][{handled} * 2:], a.recv(100))
+        loop.close()
+        """))
+
+
+@pytest.mark.parametrize("thief", THIEVES)
+@pytest.mark.parametrize("sleeping", [False, True])
+def test_a_handler_of_the_loop_is_called_whoever_has_the_wakeup_descriptor(thief, sleeping):
+    """Each once for each signal. On asyncio they are lost."""
+    got = arm(textwrap.dedent(STEAL) + textwrap.dedent(f"""
+        loop = factory()
+        seen = []
+        def note():
+            seen.append(1)
+            loop.call_soon(loop.stop)
+        loop.add_signal_handler(signal.SIGUSR1, note)
+        def steal():
+            global other
+            {THIEVES[thief]}
+        loop.call_soon(steal)
+        for _ in range(3):
+            loop.call_soon(kill_while_polling if {sleeping} else lambda sig: os.kill(os.getpid(), sig), signal.SIGUSR1)
+            guard = loop.call_later(20, loop.stop)
+            loop.run_forever()
+            guard.cancel()
+        print(len(seen))
+        loop.remove_signal_handler(signal.SIGUSR1)
+        print(signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL)
+        loop.close()
+        """))
+    assert got[:2] == (0, "3\nTrue\n"), got
+
+
+@pytest.mark.parametrize("way", ["close", "remove"])
+@pytest.mark.parametrize("kind", ["factory", "asyncio.SelectorEventLoop"])
+def test_the_end_of_an_old_loop_leaves_the_handlers_of_a_new_one(way, kind):
+    """asyncio gives the signal its default action back."""
+    got = arm(f"""
+        old = factory()
+        old.add_signal_handler(signal.SIGUSR1, print, "old")
+        old.call_soon(old.stop)
+        old.run_forever()
+        new = {kind}()
+        new.add_signal_handler(signal.SIGUSR1, lambda: (print("new"), new.stop()))
+        old.remove_signal_handler(signal.SIGUSR1) if {way == "remove"} else old.close()
+        new.call_soon(os.kill, os.getpid(), signal.SIGUSR1)
+        new.call_later(20, new.stop)
+        new.run_forever()
+        print(new.remove_signal_handler(signal.SIGUSR1), signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL)
+        print(signal.set_wakeup_fd(-1))
+        old.close()
+        new.close()
+        """)
+    assert got[:2] == (0, "new\nTrue True\n-1\n"), got
+
+
+def test_a_wakeup_descriptor_that_was_closed_is_not_written_to_under_its_number():
+    got = arm(textwrap.dedent(STEAL) + textwrap.dedent("""
+        loop = factory()
+        signal.set_wakeup_fd(b.fileno())
+        loop.add_signal_handler(signal.SIGUSR1, loop.stop)
+        number = b.fileno()
+        b.close()
+        c, d = socket.socketpair()
+        c.setblocking(False); d.setblocking(False)
+        if c.fileno() != number:
+            os.dup2(c.fileno(), number)
+        loop.call_soon(os.kill, os.getpid(), signal.SIGUSR1)
+        loop.run_forever()
+        loop.remove_signal_handler(signal.SIGUSR1)
+        try:
+            print(d.recv(10))
+        except BlockingIOError:
+            print("nothing", signal.set_wakeup_fd(-1))
+        loop.close()
+        """))
+    assert got[:2] == (0, "nothing -1\n"), got
+
+
+def test_ctrl_c_ends_a_chain_of_callbacks_in_c():
+    same("""
+        import functools
+        loop = factory()
+        chain = functools.partial(loop.call_soon)
+        chain.__setstate__((loop.call_soon, (chain,), {}, {}))
+        chain()
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            loop.run_forever()
+        except KeyboardInterrupt:
+            print("interrupt")
+        loop.close()
+        """)
+
+
+def test_a_loop_with_handlers_is_not_kept_by_the_signal_module():
+    got = arm("""
+        import gc, weakref
+        loop = factory()
+        loop.add_signal_handler(signal.SIGUSR1, print)
+        loop._close_native() if hasattr(loop, "_close_native") else None
+        gone = weakref.ref(loop)
+        del loop
+        gc.collect()
+        print(gone())
+        os.kill(os.getpid(), signal.SIGUSR1)
+        """)
+    assert got[:2] == (0, "None\n"), got

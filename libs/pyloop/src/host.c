@@ -87,6 +87,7 @@ static void park(TdlLoop *loop, uint64_t timeout_ns)
     bool watches = !posted && tdl__dns_watches(&loop->dns, timeout_ns);
     loop->parked = true;
     loop->in_uv = true;
+    tdl__signals_hold(loop);
     PyThreadState *save = PyEval_SaveThread();
     if (watches) {
         posted = tdl_wake_watch(&loop->wake, TDL_DNS_WATCH_NS);
@@ -176,7 +177,8 @@ static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_que
     loop->turns++;
     loop->others = others_alive();
     poll_gated(loop, timeout_ns, io);
-    loop->gathering = true; /* until the next before_poll */
+    tdl__signals_give(loop); /* before anything runs that could look */
+    loop->gathering = true;  /* until the next before_poll */
 }
 
 void tdl__host_init(TdlLoop *loop)

@@ -49,6 +49,8 @@ static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
     tdl__registry_quicken(loop->state);
     loop->signal_rfd = -1;
     loop->signal_wfd = -1;
+    loop->wakeup_theirs = -1;
+    loop->guard_fd = -1;
     loop->closed = true; /* until everything is open */
     loop->thread_id = Py_NewRef(Py_None);
     loop->task_factory = Py_NewRef(Py_None);
@@ -197,9 +199,18 @@ static void loop_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-static PyObject *loop_run(PyObject *self, PyObject *Py_UNUSED(ignored))
+/* _run(main_thread): turns until a stop; whether they are run where CPython calls signal handlers. */
+static PyObject *loop_run(PyObject *self, PyObject *main_thread)
 {
-    return tdl__loop_run(TDL_LOOP(self));
+    int truth = PyObject_IsTrue(main_thread);
+    return truth < 0 ? NULL : tdl__loop_run(TDL_LOOP(self), truth > 0);
+}
+
+/* _wakeup_put_aside(): the wakeup descriptor that a signal would have gone to but for the sleep, or None between sleeps. */
+static PyObject *loop_wakeup_put_aside(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    const TdlLoop *loop = TDL_LOOP(self);
+    return loop->wakeup_taken ? PyLong_FromLong(loop->wakeup_theirs) : Py_NewRef(Py_None);
 }
 
 static PyObject *loop_stop(PyObject *self, PyObject *Py_UNUSED(ignored))
@@ -431,7 +442,8 @@ static PyMemberDef loop_members[] = {
 #endif
 
 static PyMethodDef loop_own_methods[] = {
-    {"_run", loop_run, METH_NOARGS, NULL},
+    {"_run", loop_run, METH_O, NULL},
+    {"_wakeup_put_aside", loop_wakeup_put_aside, METH_NOARGS, NULL},
     {"stop", loop_stop, METH_NOARGS,
      PyDoc_STR("stop($self, /)\n--\n\nLet run_forever return after the turn that asked.")},
     {"_close_native", loop_close_method, METH_NOARGS, NULL},

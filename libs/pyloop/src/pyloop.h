@@ -96,6 +96,7 @@ struct tdl_module_state {
     PyObject *tasks_dict;
     PyObject *support; /* the module treadle._support: what runs once per failure or per connection */
     PyObject *socket_type;
+    PyObject *set_wakeup_fd; /* the built-in function of the signal module, for Pythons without one in C */
     PyObject *loop_kwname;  /* ("loop",) */
     PyObject *task_kwnames; /* ("loop", "name", "context") */
     bool registry_seen;     /* by tdl__registry_quicken */
@@ -199,6 +200,7 @@ struct tdl_uv {
     uv_poll_t
         *wake_poll; /* each in a block of its own: a forked child opens a new one while the old closes */
     uv_poll_t *signal_poll;
+    uv_poll_t *guard_poll;
     uv_timer_t timer;
     bool timer_active;
 };
@@ -237,6 +239,8 @@ struct tdl_loop {
     char *read_buffer; /* shared by all stream transports of this loop: they read one at a time */
     uint32_t fork_seen;
     int signal_rfd, signal_wfd;
+    int guard_fd;          /* a timer's, that ends a sleep without the wakeup descriptor; -1 if there are none */
+    int wakeup_theirs;     /* CPython's wakeup descriptor while the loop has put it aside; -1 for none */
     bool uv_busy;     /* poll: the last uv_run handled something, so poll again */
     bool slept;       /* the last turn slept in libuv */
     bool others;      /* since the last poll: another thread may want the GIL */
@@ -246,6 +250,10 @@ struct tdl_loop {
     bool in_uv;       /* the loop's thread runs libuv without the GIL: nobody else may call libuv */
     bool gate_off;    /* switched off by option or environment */
     bool turning;     /* in _run, whatever the overridable is_running says */
+    bool signals;     /* _run is in the thread that handles signals */
+    bool guard_armed;
+    bool guard_due; /* the next sleep may be long: it takes the wakeup descriptor */
+    bool wakeup_taken; /* the wakeup descriptor is the loop's until its sleep is over */
     bool gathering;   /* between a poll and the next: a transport may hold a write, it will be sent */
     bool gather_all;  /* for tests: every transport holds its small writes */
     bool closing;     /* close runs destructors, which may ask for it again */
@@ -307,7 +315,14 @@ PyObject *tdl__given_context(TdlLoop *loop, PyObject *const *values, PyObject *k
 uint64_t tdl__when_to_ns(double when);
 
 /* run.c: one turn after another */
-PyObject *tdl__loop_run(TdlLoop *loop);
+PyObject *tdl__loop_run(TdlLoop *loop, bool main_thread);
+
+/* signals.c: the wakeup descriptor is taken before a turn that may sleep (-1 if a signal's handler raised), held when the sleep
+ * begins, and given back before anything else runs */
+enum { TDL_WAKEUP_IS_CHEAP = PY_VERSION_HEX >= 0x030D0000 }; /* to swap; else guard_fd is needed */
+int tdl__signals_before_turn(TdlLoop *loop, bool idle);
+void tdl__signals_hold(TdlLoop *loop);
+void tdl__signals_give(TdlLoop *loop);
 
 /* host.c */
 #define TDL_CLOCK_BIAS ((uint64_t)1 << 62) /* so that deadlines before the clock's zero keep their order */

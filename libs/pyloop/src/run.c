@@ -5,7 +5,11 @@
 static int deliver_signals(TdlLoop *loop)
 {
     loop->signal_seen = false;
-    PyObject *result = PyObject_CallMethodNoArgs((PyObject *)loop, loop->state->str__signal_bytes);
+    PyObject *theirs = PyLong_FromLong(loop->wakeup_theirs);
+    PyObject *result =
+        theirs != NULL ? PyObject_CallMethodOneArg((PyObject *)loop, loop->state->str__signal_bytes, theirs)
+                       : NULL;
+    Py_XDECREF(theirs);
     Py_XDECREF(result);
     return result != NULL ? 0 : -1;
 }
@@ -52,8 +56,12 @@ static int run_turns(TdlLoop *loop)
         if (tdl__uv_check_fork(loop) < 0) {
             return -1;
         }
-        if (loop->spin_ns != 0 && !tdl_sched_has_ready(&loop->sched) && !tdl_sched_stopping(&loop->sched)) {
+        bool idle = !tdl_sched_has_ready(&loop->sched) && !tdl_sched_stopping(&loop->sched);
+        if (loop->spin_ns != 0 && idle) {
             (void)spin(loop);
+        }
+        if (tdl__signals_before_turn(loop, idle) < 0) {
+            return -1;
         }
         tdl_turn(&loop->sched, &loop->host);
         if (loop->quiescent) {
@@ -62,7 +70,7 @@ static int run_turns(TdlLoop *loop)
         if (PyErr_Occurred()) {
             return -1;
         }
-        /* Every signal writes to the loop's descriptor, so only then can a handler wait to be run. */
+        /* Every signal of a sleep has written to the loop's descriptor, and its handler waits to be run. */
         if (loop->signal_seen && (PyErr_CheckSignals() < 0 || deliver_signals(loop) < 0)) {
             return -1;
         }
@@ -70,7 +78,7 @@ static int run_turns(TdlLoop *loop)
     return 0;
 }
 
-PyObject *tdl__loop_run(TdlLoop *loop)
+PyObject *tdl__loop_run(TdlLoop *loop, bool main_thread)
 {
     if (tdl__check_closed(loop) < 0) {
         return NULL;
@@ -81,6 +89,7 @@ PyObject *tdl__loop_run(TdlLoop *loop)
     }
     loop->run_thread = PyThread_get_thread_ident();
     loop->turning = true;
+    loop->signals = main_thread && PyInterpreterState_Get() == PyInterpreterState_Main();
     int code = run_turns(loop);
     loop->turning = false;
     /* A loop that does not run may become garbage, and with it what is still queued. */

@@ -56,6 +56,7 @@ static int import_names(struct tdl_module_state *st)
         {&st->futures_dict, "asyncio.futures", "__dict__"},
         {&st->tasks_dict, "asyncio.tasks", "__dict__"},
         {&st->socket_type, "socket", "socket"},
+        {&st->set_wakeup_fd, "_signal", "set_wakeup_fd"},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         *wanted[i].value = tdl__import_from(wanted[i].module, wanted[i].name);
@@ -111,6 +112,7 @@ int tdl__state_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->futures_dict);
     Py_VISIT(st->tasks_dict);
     Py_VISIT(st->socket_type);
+    Py_VISIT(st->set_wakeup_fd);
     Py_VISIT(st->support);
     return tdl__dns_state_traverse(&st->dns, visit, arg);
 }
@@ -140,6 +142,7 @@ int tdl__state_clear(PyObject *module)
     Py_CLEAR(st->futures_dict);
     Py_CLEAR(st->tasks_dict);
     Py_CLEAR(st->socket_type);
+    Py_CLEAR(st->set_wakeup_fd);
     Py_CLEAR(st->support);
     tdl__dns_state_clear(&st->dns);
     Py_CLEAR(st->loop_kwname);

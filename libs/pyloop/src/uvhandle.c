@@ -7,6 +7,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "treadle/alloc.h"
@@ -234,6 +235,34 @@ static int signal_open(TdlLoop *loop)
     return own_poll_open(loop, fds[0], 0, on_signal, &loop->uv->signal_poll);
 }
 
+static void on_guard(uv_poll_t *poll, int Py_UNUSED(status), int Py_UNUSED(events))
+{
+    TdlLoop *loop = poll->data;
+    loop->guard_armed = false;
+    loop->guard_due = true;
+}
+
+/* Told of once, so nothing is read back. The first sleep need not wait for it. */
+static int guard_open(TdlLoop *loop)
+{
+    loop->guard_armed = false;
+    loop->guard_due = true;
+    if (TDL_WAKEUP_IS_CHEAP) {
+        return 0;
+    }
+    loop->guard_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    return loop->guard_fd < 0 ? -errno
+                              : own_poll_open(loop, loop->guard_fd, EPOLLET, on_guard, &loop->uv->guard_poll);
+}
+
+static void guard_close(TdlLoop *loop)
+{
+    if (loop->guard_fd >= 0) {
+        close(loop->guard_fd);
+    }
+    loop->guard_fd = -1;
+}
+
 /* libuv 1.44 leaves its epoll open when what it makes next fails. */
 static void close_leaked_epoll(const uv_loop_t *uv, int probe_fd)
 {
@@ -266,6 +295,9 @@ int tdl__uv_open(TdlLoop *loop)
     }
     if (code == 0) {
         code = signal_open(loop);
+    }
+    if (code == 0) {
+        code = guard_open(loop);
     }
     if (code < 0) {
         tdl__uv_close(loop);
@@ -328,6 +360,13 @@ static int fork_uv(TdlLoop *loop)
         own_poll_close(&uv->signal_poll); /* libuv would abort if the child has closed the number */
         (void)own_poll_open(loop, loop->signal_rfd, 0, on_signal, &uv->signal_poll);
     }
+    if (code == 0) { /* the parent's timer is shared */
+        own_poll_close(&uv->guard_poll);
+        if (TDL_WAKEUP_IS_CHEAP || timerfd_gettime(loop->guard_fd, &(struct itimerspec){0}) == 0) {
+            guard_close(loop); /* unless the child has closed it: the number may be another's */
+        }
+        code = guard_open(loop);
+    }
     return code;
 }
 
@@ -368,6 +407,7 @@ void tdl__uv_close(TdlLoop *loop)
     tdl__poller_close(loop);
     own_poll_close(&uv->wake_poll);
     own_poll_close(&uv->signal_poll);
+    own_poll_close(&uv->guard_poll);
     uv_close((uv_handle_t *)&uv->timer, NULL);
     if (loop->fork_error == 0 && is_alive(&uv->uv)) { /* else its memory is the price of not aborting */
         while (uv_run(&uv->uv, UV_RUN_NOWAIT) != 0) {
@@ -378,5 +418,6 @@ void tdl__uv_close(TdlLoop *loop)
     }
     loop->uv = NULL;
     signal_fds_close(loop);
+    guard_close(loop);
     tdl__gate_close(&loop->gate);
 }

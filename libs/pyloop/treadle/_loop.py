@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import sys
 import threading
 import types
-import warnings
 import weakref
-from asyncio import base_events, constants, coroutines, events, trsock, unix_events
+from asyncio import base_events, constants, events, trsock
 from asyncio.log import logger
 from concurrent import futures as _pools
 from typing import Any
@@ -23,14 +21,9 @@ from typing import Any
 from . import _treadle
 from ._processes import Processes
 from ._lookups import Lookups
+from ._signals import Signals
 
 _UnixLoop: Any = asyncio.SelectorEventLoop
-# asyncio's own name for it from 3.14 on, where calling the public one warns.
-_iscoroutinefunction: Any = getattr(coroutines, "_iscoroutinefunction", coroutines.iscoroutinefunction)
-
-
-def _ignore_signal(signum: int, frame: Any) -> None:
-    """Keep a signal from its default action; its number arrives through the wakeup descriptor."""
 
 
 def _pool_is_known(executor: Any) -> bool:
@@ -93,7 +86,7 @@ class _Key:
         self.events = events_mask
 
 
-class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[misc]
+class Loop(_treadle.LoopBase, Processes, Lookups, Signals, _UnixLoop):  # type: ignore[misc]
     """An asyncio event loop in C on libuv.
 
     io_uring: False polls the kernel on every turn; None takes TREADLE_IO_URING from the environment, and without it
@@ -105,8 +98,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[mi
     __slots__ = (
         "_asyncgens", "_asyncgens_shutdown_called", "_children", "_clock_resolution", "_coroutine_origin_tracking_enabled",
         "_coroutine_origin_tracking_saved_depth", "_current_handle", "_default_executor", "_exception_handler",
-        "_executor_shutdown_called", "_file_context", "_foreign_wakeup_fd", "_internal_fds", "_old_agen_hooks", "_ready", "_scheduled",
-        "_selector", "_signal_handlers", "_timer_cancelled_count", "_unix_server_sockets", "slow_callback_duration",
+        "_executor_shutdown_called", "_file_context", "_foreign_wakeup", "_internal_fds", "_old_agen_hooks", "_ready", "_scheduled",
+        "_selector", "_signal_arrival", "_signal_handlers", "_timer_cancelled_count", "_unix_server_sockets", "slow_callback_duration",
     )
 
     def __init__(self, *, io_uring: bool | None = None) -> None:
@@ -116,7 +109,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[mi
         self._unix_server_sockets: dict[Any, Any] = {}
         self._selector: _Watched | None = _Watched(self)
         self._children = {}
-        self._foreign_wakeup_fd = -1
+        self._foreign_wakeup = None
+        self._signal_arrival = None
         self._file_context: _treadle.FileContext | None = None  # of treadle.fileio, which makes it
         if io_uring is None:
             io_uring = os.environ.get("TREADLE_IO_URING", "1") != "0"
@@ -136,21 +130,17 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[mi
         self._check_running()
         self._set_coroutine_origin_tracking(self._debug)
         old_agen_hooks = sys.get_asyncgen_hooks()
-        signals = False
         try:
             self._thread_id: int | None = threading.get_ident()
             sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
             events._set_running_loop(self)
-            signals = self._enter_signals()
-            self._run()
+            self._run(threading.current_thread() is threading.main_thread())
         finally:
             self._stopping = False
             self._thread_id = None
             events._set_running_loop(None)
             self._set_coroutine_origin_tracking(False)
             sys.set_asyncgen_hooks(*old_agen_hooks)
-            if signals:
-                self._leave_signals()  # last, since it may raise
 
     def close(self) -> None:
         """Close the loop: queued callbacks are dropped, the executor is told to end; idempotent."""
@@ -223,113 +213,6 @@ class Loop(_treadle.LoopBase, Processes, Lookups, _UnixLoop):  # type: ignore[mi
             executor._work_queue.put(job)
             executor._adjust_thread_count()
         return future
-
-    # Signals
-
-    def _enter_signals(self) -> bool:
-        """Let every C-level signal wake the poll; whoever had the wakeup descriptor gets its bytes from us.
-
-        False in a thread or interpreter that gets no signals.
-        """
-        if threading.current_thread() is not threading.main_thread():
-            return False
-        wfd = self._signal_fds()[1]
-        try:
-            old = signal.set_wakeup_fd(wfd, warn_on_full_buffer=False)
-        except ValueError:
-            return False  # the main thread of a subinterpreter
-        self._foreign_wakeup_fd = -1 if old == wfd else old
-        return True
-
-    def _leave_signals(self) -> None:
-        if self.is_closed():
-            return
-        wfd = self._signal_fds()[1]
-        if self._signal_handlers:
-            return  # as on asyncio, signals between two runs are kept for the next
-        if signal.set_wakeup_fd(-1) == wfd and self._foreign_wakeup_fd != -1:
-            signal.set_wakeup_fd(self._foreign_wakeup_fd)
-        self._foreign_wakeup_fd = -1
-
-    def _signal_bytes(self) -> None:
-        rfd = self._signal_fds()[0]
-        try:
-            data = os.read(rfd, 4096)
-        except (BlockingIOError, InterruptedError):
-            return
-        if self._foreign_wakeup_fd != -1:
-            try:
-                os.write(self._foreign_wakeup_fd, data)
-            except OSError:
-                pass
-        self._process_self_data(data)
-
-    def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:
-        """Call callback(*args) in the loop when a signal arrives; main thread only.
-
-        Raises ValueError or RuntimeError for a signal that cannot be caught, as asyncio does.
-        """
-        if coroutines.iscoroutine(callback) or _iscoroutinefunction(callback):
-            raise TypeError("coroutines cannot be used with add_signal_handler()")
-        self._check_signal(sig)
-        self._check_closed()
-        try:
-            old = signal.set_wakeup_fd(self._signal_fds()[1], warn_on_full_buffer=False)
-        except (ValueError, OSError) as exc:
-            raise RuntimeError(str(exc)) from None
-        if not self._signal_handlers and not self.is_running():
-            self._foreign_wakeup_fd = old if old != self._signal_fds()[1] else -1
-        self._signal_handlers[sig] = events.Handle(callback, args, self, None)
-        try:
-            signal.signal(sig, _ignore_signal)
-            signal.siginterrupt(sig, False)
-        except OSError as exc:
-            del self._signal_handlers[sig]
-            self._release_wakeup_fd()
-            if exc.errno == 22:
-                raise RuntimeError(f"sig {sig} cannot be caught") from None
-            raise
-
-    def remove_signal_handler(self, sig: int) -> bool:
-        """Give a signal its default action back; True if it had a handler here."""
-        self._check_signal(sig)
-        try:
-            del self._signal_handlers[sig]
-        except KeyError:
-            return False
-        handler = signal.default_int_handler if sig == signal.SIGINT else signal.SIG_DFL
-        try:
-            signal.signal(sig, handler)
-        except OSError as exc:
-            if exc.errno == 22:
-                raise RuntimeError(f"sig {sig} cannot be caught") from None
-            raise
-        self._release_wakeup_fd()
-        return True
-
-    def _release_wakeup_fd(self) -> None:
-        """Without handlers, and between runs, the wakeup descriptor is not ours."""
-        if self._signal_handlers or self.is_running():
-            return
-        try:
-            signal.set_wakeup_fd(self._foreign_wakeup_fd)
-        except (ValueError, OSError) as exc:
-            logger.info("set_wakeup_fd(-1) failed: %s", exc)
-        self._foreign_wakeup_fd = -1
-
-    def _forget_signals(self) -> None:
-        if not self._signal_handlers:
-            return
-        if sys.is_finalizing():
-            warnings.warn(
-                f"Closing the loop {self!r} on interpreter shutdown stage, skipping signal handlers removal",
-                ResourceWarning,
-                source=self,
-            )
-            self._signal_handlers.clear()
-            return
-        for sig in list(self._signal_handlers):
-            self.remove_signal_handler(sig)
 
     # Socket operations that C does not answer: other socket types, debug mode, wrong arguments
 
