@@ -533,65 +533,6 @@ int tdl__poller_traverse(TdlLoop *loop, visitproc visit, void *arg)
     return 0;
 }
 
-/* The number that an object gives, open or not, as a new int; or NULL and a ValueError for an object that gives none. */
-static PyObject *number_of(PyObject *fileobj)
-{
-    if (PyLong_Check(fileobj)) {
-        return Py_NewRef(fileobj);
-    }
-    PyObject *given = PyObject_CallMethod(fileobj, "fileno", NULL);
-    PyObject *number = given != NULL ? PyNumber_Long(given) : NULL;
-    Py_XDECREF(given);
-    if (number == NULL &&
-        (PyErr_ExceptionMatches(PyExc_AttributeError) || PyErr_ExceptionMatches(PyExc_TypeError) ||
-         PyErr_ExceptionMatches(PyExc_ValueError))) {
-        PyErr_Clear();
-        PyErr_Format(PyExc_ValueError, "Invalid file object: %R", fileobj);
-    }
-    return number;
-}
-
-int tdl__fd_of(PyObject *fileobj)
-{
-    PyObject *number = number_of(fileobj);
-    if (number == NULL) {
-        return -1;
-    }
-    int overflow;
-    long fd = PyLong_AsLongAndOverflow(number, &overflow);
-    if (overflow < 0 || (overflow == 0 && fd < 0)) {
-        PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %S", number);
-    } else if (overflow > 0 || fd > INT_MAX) {
-        PyErr_SetString(PyExc_OverflowError, "Python int too large to convert to C int");
-    }
-    Py_DECREF(number);
-    return PyErr_Occurred() ? -1 : (int)fd;
-}
-
-/* Where a socket object keeps its number, if it is the one given: whoever remembers the number looks there before it
- * uses it, since a closed socket's number may be another's. Checked against the number, not believed. */
-const int *tdl__socket_number(TdlLoop *loop, PyObject *sock, int fd)
-{
-    struct socket_head {
-        PyObject_HEAD int fd;
-    };
-    if (!PyObject_TypeCheck(sock, (PyTypeObject *)loop->state->socket_type)) {
-        return NULL;
-    }
-    const int *number = &((struct socket_head *)(void *)sock)->fd;
-    return *number == fd ? number : NULL;
-}
-
-/* The descriptor of a socket that may be closed: -1 then, and no exception. */
-int tdl__fd_of_open(PyObject *fileobj)
-{
-    int fd = tdl__fd_of(fileobj);
-    if (fd < 0) {
-        PyErr_Clear();
-    }
-    return fd;
-}
-
 /* The handle of a side, or NULL if it has none or is no handle; a new reference. */
 static TdlHandle *side_handle(const struct tdl_watch_side *side)
 {
@@ -764,7 +705,7 @@ static PyObject *used_by_transport(PyObject *fileobj, PyObject *transport)
 static PyObject *loop_ensure_fd_no_transport(PyObject *self, PyObject *fileobj)
 {
     TdlLoop *loop = TDL_LOOP(self);
-    PyObject *number = number_of(fileobj);
+    PyObject *number = tdl__number_of(fileobj);
     if (number == NULL) {
         return NULL;
     }

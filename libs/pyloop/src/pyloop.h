@@ -341,6 +341,12 @@ void tdl__poll_park(uv_poll_t *poll);
 int tdl__poll_enter(TdlLoop *loop, uv__io_t *io, uint32_t events);
 void tdl__raise_uv(int code);
 
+/* fileno.c */
+PyObject *tdl__number_of(PyObject *fileobj);
+int tdl__fd_of(PyObject *fileobj);
+int tdl__fd_of_open(PyObject *fileobj);
+const int *tdl__socket_number(TdlLoop *loop, PyObject *sock, int fd);
+
 /* poller.c */
 extern PyMethodDef tdl__poller_methods[];
 struct tdl_watch *tdl__watch_get(TdlLoop *loop, int fd);
@@ -356,14 +362,11 @@ void tdl__poller_apply(TdlLoop *loop);
 void tdl__poller_dispatch(TdlLoop *loop, struct tdl_queue *io);
 void tdl__poller_close(TdlLoop *loop);
 int tdl__poller_traverse(TdlLoop *loop, visitproc visit, void *arg);
-int tdl__fd_of(PyObject *fileobj);
-int tdl__fd_of_open(PyObject *fileobj);
 struct tdl_watch *tdl__watch_fresh(TdlLoop *loop, int fd, bool sure);
 struct tdl_watch *tdl__watch_of_socket(TdlLoop *loop, int fd, PyObject *sock);
 void tdl__watch_rest(struct tdl_watch *w, int event);
 char *tdl__read_buffer(TdlLoop *loop);
 void tdl__poller_after_fork(TdlLoop *loop);
-const int *tdl__socket_number(TdlLoop *loop, PyObject *sock, int fd);
 
 /* loop.c */
 int tdl__loop_type(PyObject *module);
