@@ -1,11 +1,15 @@
-"""A comparison as text for a terminal, and as a markdown table; the terminal's has signs for verdicts."""
+"""A comparison as text for a terminal, as a markdown table and as JSON; the terminal's has signs for verdicts."""
 
 from __future__ import annotations
 
+import dataclasses
+import json as json_
+import math
+
 from comparison import Comparison, Row
 
-_WORDS = {"ahead": "ahead", "behind": "behind", "overlap": "overlap"}
-_SIGNS = {"ahead": "+", "behind": "-", "overlap": "="}
+_WORDS = {"ahead": "ahead", "behind": "behind", "overlap": "overlap", "too few": ""}
+_SIGNS = {"ahead": "+", "behind": "-", "overlap": "=", "too few": ""}
 
 
 def figure(value: float) -> str:
@@ -25,8 +29,8 @@ def cell_text(row: Row, arm: str, words: dict[str, str]) -> str:
             return f"failed ({row.failed[arm]})"
         return "n/a" if arm in row.unsupported else "-"
     text = f"{figure(cell.median)} [{figure(cell.low)}..{figure(cell.high)}]"
-    if arm in row.deltas:
-        text += f" {words[row.deltas[arm][1]]}"
+    if arm in row.deltas and words.get(row.deltas[arm].verdict):
+        text += f" {words[row.deltas[arm].verdict]}"
     if cell.noisy:
         text += " ~"
     if cell.failed:
@@ -61,8 +65,8 @@ def notes(comparison: Comparison) -> list[str]:
         checked = [t for row in comparison.rows for t in row.targets if t.met is not None]
         met = sum(1 for t in checked if t.met)
         found.append(f"{comparison.subject} meets {met} of {len(checked)} targets. It is ahead (+) of an arm or behind (-) "
-                     "it when the ranges over rounds do not meet, else they overlap (=).")
-    controls = [(row, row.deltas[arm][0]) for row in comparison.rows for arm in row.deltas
+                     "it when the ranges over three or more rounds do not meet, else they overlap (=).")
+    controls = [(row, row.deltas[arm].ratio) for row in comparison.rows for arm in row.deltas
                 if comparison.subject is not None and arm.startswith(f"{comparison.subject}#")]
     if controls:
         ratios = sorted(ratio for _, ratio in controls)
@@ -81,23 +85,61 @@ def notes(comparison: Comparison) -> list[str]:
     return found
 
 
-def text(comparison: Comparison) -> str:
-    """Aligned columns."""
-    lines = [_head(comparison), *(_cells(comparison, row, _SIGNS) for row in comparison.rows)]
+def _aligned(lines: list[list[str]]) -> list[str]:
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     printed = ["  ".join(word.ljust(width) for word, width in zip(line, widths)).rstrip() for line in lines]
     printed.insert(1, "  ".join("-" * width for width in widths))
+    return printed
+
+
+def _ratio_lines(comparison: Comparison) -> list[list[str]]:
+    """The subject's ratio to each arm, round by round: the median, its 95% interval, and the number of rounds that both have."""
+    lines = []
+    for row in comparison.rows:
+        for arm, delta in row.deltas.items():
+            if delta.paired is not None:
+                lines.append([row.title, f"{comparison.subject} / {arm}", f"{delta.paired:.3f}",
+                              f"{delta.low:.3f}..{delta.high:.3f}", str(delta.pairs)])
+    return lines
+
+
+_RATIO_HEAD = ["row", "ratio of", "within a round", "95% interval", "rounds"]
+
+
+def text(comparison: Comparison) -> str:
+    """Aligned columns."""
+    printed = _aligned([_head(comparison), *(_cells(comparison, row, _SIGNS) for row in comparison.rows)])
+    ratios = _ratio_lines(comparison)
+    if ratios:
+        printed += ["", *_aligned([_RATIO_HEAD, *ratios])]
     return "\n".join([*printed, "", *notes(comparison)]) + "\n"
 
 
+def _table(lines: list[list[str]]) -> list[str]:
+    head, *rest = ["| " + " | ".join(word.replace("|", "\\|") for word in line) + " |" for line in lines]
+    return [head, "|" + " --- |" * len(lines[0]), *rest]
+
+
 def markdown(comparison: Comparison) -> str:
-    """A table, the best arms of each row in bold."""
-    head = _head(comparison)
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    """Tables, the best arms of each row in bold."""
+    lines = [_head(comparison)]
     for row in comparison.rows:
         words = _cells(comparison, row, _WORDS)
         for i, arm in enumerate(comparison.arms, 2):
             if arm in row.best:
                 words[i] = f"**{words[i]}**"
-        lines.append("| " + " | ".join(word.replace("|", "\\|") for word in words) + " |")
-    return "\n".join([*lines, "", *(f"- {note}" for note in notes(comparison))]) + "\n"
+        lines.append(words)
+    printed = _table(lines)
+    ratios = _ratio_lines(comparison)
+    if ratios:
+        printed += ["", *_table([_RATIO_HEAD, *ratios])]
+    return "\n".join([*printed, "", *(f"- {note}" for note in notes(comparison))]) + "\n"
+
+
+def json(comparison: Comparison) -> str:
+    """All of it, for programs. A ratio to nothing at all is null."""
+    found = {**dataclasses.asdict(comparison), "notes": notes(comparison)}
+    for row in found["rows"]:
+        for delta in row["deltas"].values():
+            delta["ratio"] = delta["ratio"] if math.isfinite(delta["ratio"]) else None
+    return json_.dumps(found, indent=1, allow_nan=False) + "\n"

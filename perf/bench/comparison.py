@@ -1,6 +1,8 @@
-"""What several arms' figures say when laid side by side: medians, ranges, verdicts, targets."""
+"""What several arms' figures say when laid side by side: medians, ranges, paired ratios, verdicts, targets."""
 
 from __future__ import annotations
+
+import functools
 
 import json
 import re
@@ -8,6 +10,12 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import paired
+from options import refuse
+
+SCHEMA = next((path for path in (Path(__file__).resolve().parents[1] / "schema.json", Path(__file__).resolve().parent / "schema.json")
+               if path.exists()))
 
 # oha cuts the requests that are under way when its time is up; those did not fail.
 DEADLINE_ABORT = re.compile(r"aborted due to deadline", re.IGNORECASE)
@@ -37,6 +45,19 @@ class Target:
     met: bool | None
 
 
+@dataclass(frozen=True)
+class Delta:
+    """How the subject stands to another arm: the ratio of medians, and the median of the ratios within each round, with the 95%
+    interval of that median by a paired bootstrap. The pairs are None when the arms share no round."""
+
+    ratio: float
+    verdict: str
+    paired: float | None = None
+    low: float | None = None
+    high: float | None = None
+    pairs: int = 0
+
+
 @dataclass
 class Row:
     """One row over all arms; an arm without good samples is in `failed` or `unsupported` instead of `cells`."""
@@ -49,7 +70,7 @@ class Row:
     failed: dict[str, int] = field(default_factory=dict)
     unsupported: dict[str, str] = field(default_factory=dict)
     best: list[str] = field(default_factory=list)
-    deltas: dict[str, tuple[float, str]] = field(default_factory=dict)
+    deltas: dict[str, Delta] = field(default_factory=dict)  # of the subject to each arm it is held against
     ratio: float | None = None
     targets: list[Target] = field(default_factory=list)
     wall_worse: bool = False
@@ -57,12 +78,13 @@ class Row:
 
 @dataclass
 class Comparison:
-    """All rows, the arms in the order given, and the arm that is compared with the others."""
+    """All rows, the arms in the order given, and the arm that is compared with the others (or with those in `against`)."""
 
     arms: list[str]
     subject: str | None
     rows: list[Row]
     machines: list[dict]
+    against: list[str] = field(default_factory=list)
 
     @property
     def failed(self) -> int:
@@ -99,13 +121,43 @@ def _cell(rounds: dict[object, list[dict]], failed: int) -> Cell:
     return Cell(*values, len(groups), failed, *walls, noisy)
 
 
+#: With fewer rounds a range is too short to say anything by not meeting another.
+VERDICT_ROUNDS = 3
+
+
 def verdict(mine: Cell, other: Cell, better: str) -> str:
-    """`ahead` or `behind` when the ranges do not meet, else `overlap`."""
+    """`ahead` or `behind` when the ranges of three or more rounds do not meet, `overlap` when they do, else `too few`."""
+    if min(mine.rounds, other.rounds) < VERDICT_ROUNDS:
+        return "too few"
     if mine.high < other.low:
         return "ahead" if better == "lower" else "behind"
     if mine.low > other.high:
         return "behind" if better == "lower" else "ahead"
     return "overlap"
+
+
+def _validate(path: str | Path, document: object) -> None:
+    """Hold a document against perf/schema.json; without the jsonschema package only against what is read here."""
+    try:
+        import jsonschema
+    except ImportError:
+        if not isinstance(document, dict) or not {"arm", "samples", "machine"} <= document.keys():
+            refuse(str(path), "not a measurement: no arm, samples and machine in it")
+        return
+    try:
+        error = jsonschema.exceptions.best_match(_validator().iter_errors(document))
+    except RecursionError:
+        refuse(str(path), "not a measurement: nested too deeply")
+    if error is not None:
+        where = "".join(f"[{part!r}]" for part in error.absolute_path) or "the top"
+        refuse(str(path), f"not a measurement by {SCHEMA.name}: at {where}: {error.message[:200]}")
+
+
+@functools.cache
+def _validator():
+    import jsonschema
+
+    return jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
 
 
 def load(paths: Iterable[str | Path]) -> list[dict]:
@@ -114,9 +166,9 @@ def load(paths: Iterable[str | Path]) -> list[dict]:
     for path in paths:
         try:
             document = json.loads(Path(path).read_text())
-            document["arm"], document["samples"], document["machine"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise SystemExit(f"compare: {path}: not a measurement: {error}") from None
+        except (OSError, ValueError) as error:
+            refuse(str(path), f"not a measurement: {error}")
+        _validate(path, document)
         documents.append(document)
     return documents
 
@@ -133,13 +185,17 @@ class _Gathered:
 
 def _gather(documents: list[dict]) -> dict[str, _Gathered]:
     found: dict[str, _Gathered] = {}
+    # Rounds of the arms' first files stand beside each other, those of their second files, and so on.
+    files: dict[str, dict[int, int]] = {}
     for index, document in enumerate(documents):
         arm = document["arm"]
         for sample in document["samples"]:
             row = found.setdefault(sample["case"], _Gathered(sample))
+            if sample["unit"] != row.first["unit"]:
+                refuse(sample["case"], f"measured in {row.first['unit']!r} and in {sample['unit']!r}, which cannot be compared")
             why = fault(sample)
             if why is None:
-                key = (index, sample.get("round", 0))
+                key = (files.setdefault(arm, {}).setdefault(index, len(files[arm])), sample.get("round", 0))
                 row.rounds.setdefault(arm, {}).setdefault(key, []).append(sample)
             elif sample.get("kind") == "unsupported":
                 row.unsupported[arm] = why
@@ -156,7 +212,7 @@ def _limit(expression: str, cells: dict[str, Cell], best: float | None) -> float
     if absolute:
         return float(absolute.group(1))
     if not product and not total:
-        raise SystemExit(f"compare: cannot read the target {expression!r}")
+        refuse("--targets", f"cannot read {expression!r}")
     arm = product.group(2) if product else total.group(1)
     base = best if arm == "best" else cells[arm].median if arm in cells else None
     if base is None:
@@ -178,21 +234,43 @@ def _judge(row: Row, subject: str, peers: set[str], expressions: list[str]) -> N
         row.targets.append(Target(text, limit, within))
     if mine is None:
         return
-    for arm, cell in row.cells.items():
-        if arm != subject:
-            ratio = mine.median / cell.median if cell.median else float("inf") if mine.median else 1.0
-            row.deltas[arm] = (ratio, verdict(mine, cell, row.better))
     if best:
         row.ratio = mine.median / best
         leader = next(cell for cell in others.values() if cell.median == best)
         row.wall_worse = row.unit.startswith("cpu") and mine.wall_low > leader.wall_high
 
 
-def compare(documents: list[dict], targets: dict | None = None, subject: str | None = None) -> Comparison:
+def _middles(rounds: dict[object, list[dict]]) -> dict[object, float]:
+    return {key: statistics.median(s["value"] for s in group) for key, group in rounds.items()}
+
+
+def _delta(row: Row, gathered: _Gathered, subject: str, arm: str) -> Delta:
+    mine, other = row.cells[subject], row.cells[arm]
+    ratio = mine.median / other.median if other.median else float("inf") if mine.median else 1.0
+    words = verdict(mine, other, row.better)
+    ours, theirs = _middles(gathered.rounds[subject]), _middles(gathered.rounds[arm])
+    ratios = [ours[key] / theirs[key] for key in ours if theirs.get(key)]
+    if not ratios:
+        return Delta(ratio, words)
+    return Delta(ratio, words, statistics.median(ratios), *paired.interval(ratios), len(ratios))
+
+
+def choose(arms: list[str], subject: str | None, against: list[str] | None) -> tuple[str | None, list[str]]:
+    """The subject (treadle, or the first arm when others are named) and the arms it is held against."""
+    for option, names in (("--subject", [subject] if subject is not None else []), ("--against", against or [])):
+        for name in names:
+            if name not in arms:
+                refuse(option, f"one of the arms {', '.join(arms)}, got {name!r}")
+    if subject is None:
+        subject = "treadle" if "treadle" in arms else next((arm for arm in arms if arm not in against), None) if against else None
+    return subject, [arm for arm in against or arms if arm != subject]
+
+
+def compare(documents: list[dict], targets: dict | None = None, subject: str | None = None,
+            against: list[str] | None = None) -> Comparison:
     """Lay the arms side by side; `targets` is perf/targets.json's object."""
     arms = list(dict.fromkeys(d["arm"] for d in documents))
-    if subject is None and "treadle" in arms:
-        subject = "treadle"
+    subject, against = choose(arms, subject, against)
     targets = targets or {}
     peers = set(targets.get("peers", arms))
     wanted = targets.get("rows", {})
@@ -210,7 +288,9 @@ def compare(documents: list[dict], targets: dict | None = None, subject: str | N
         row.best = [arm for arm, c in row.cells.items() if c.median == top]
         if subject is not None:
             _judge(row, subject, peers, wanted.get(name, []))
+            if subject in row.cells:
+                row.deltas = {arm: _delta(row, gathered, subject, arm) for arm in against if arm in row.cells}
         rows.append(row)
     order = list(wanted)
     rows.sort(key=lambda r: order.index(r.name) if r.name in wanted else len(order))
-    return Comparison(arms, subject, rows, [d["machine"] for d in documents])
+    return Comparison(arms, subject, rows, [d["machine"] for d in documents], against)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measure file operations over several libraries, interleaved: a fresh process per sample, with the C tool as the limit.
 
-Writes each arm's JSON (perf/schema.json) into a folder under out/ and prints operations/s, CPU and the share of the limit.
+Writes each arm's JSON (perf/schema.json) after every round into a folder under out/ and prints operations/s, CPU and the share of the
+limit. Ctrl-C and SIGTERM end it with what there is; the data files it made are removed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import mmap
 import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,9 +28,12 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import arms as arms_
 import comparison
 import compare_print
+import options as options_
 import report
+import rounds
 
 TARGETS = HERE.parent / "targets-files.json"
 SMALL_FILES = 1000
@@ -72,10 +75,12 @@ def parse_arm(arm: str) -> tuple[str, dict, str | None]:
     """Library, options and loop of an arm such as `treadle+threads+deferred@uvloop`."""
     name, _, loop = arm.partition("@")
     base, *words = name.split("+")
+    if base not in ARMS:
+        options_.refuse("--arms", f"one of {', '.join(ARMS)}, got {arm!r}")
     options: dict = {}
     for word in words:
         if word not in WORDS or base not in ("treadle", "limit"):
-            raise SystemExit(f"fileio.py: no arm {arm}")
+            options_.refuse("--arms", f"{', '.join(ARMS)}; treadle and limit take +{', +'.join(WORDS)}; got {arm!r}")
         options.update(WORDS[word])
     return base, options, loop or None
 
@@ -305,12 +310,11 @@ def limit_sample(args: argparse.Namespace, options: dict, kind: str, block: int,
             "small": "small_files"}.get(kind)
     if case is None or args.limit is None:
         raise LookupError("no such row in C")
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "sample.json"
-        subprocess.run([str(args.limit), "--folder", str(args.folder), "--depth", str(depth), "--block", str(block),
-                        "--file-mib", str(args.file_mib), "--samples", "1", "--keep", "1", "--json", str(out), *words, "--case", case],
-                       check=True, timeout=args.timeout, stdout=subprocess.DEVNULL)
-        sample = json.loads(out.read_text())["samples"][-1]
+    command = [args.limit, "--folder", args.folder, "--depth", depth, "--block", block, "--file-mib", args.file_mib, "--samples", 1,
+               "--keep", 1, *words, "--case", case]
+    sample = rounds.tool_sample(command, arms_.Arm("limit", "limit"), args.timeout)[-1]
+    if not sample["ok"]:
+        raise LookupError(sample["error"])
     return {"ops": sample["ops"], "wall_us": sample["wall_us"], "cpu_us": sample["cpu_us"], "stall_ms": 0.0,
             "stall_cpu_ms": 0.0, "share": 0.0}
 
@@ -323,24 +327,29 @@ def measure(args: argparse.Namespace, arm: str, case: str) -> dict:
         raise LookupError("its files are not opened with O_DIRECT")
     if base == "limit":
         return limit_sample(args, options, kind, block, depth)
-    done = subprocess.run([sys.executable, __file__, "--child", "--arm", arm, "--case", case, "--loop", args.loop,
-                           "--folder", str(args.folder), "--scale", str(args.scale), "--file-mib", str(args.file_mib)],
-                          capture_output=True, text=True, timeout=args.timeout, check=False)
+    done = rounds.child([sys.executable, __file__, "--child", "--arm", arm, "--case", case, "--loop", args.loop, "--folder", args.folder,
+                         "--scale", args.scale, "--file-mib", args.file_mib], env={}, timeout=args.timeout)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()
         raise LookupError(said[-1] if said else f"the process ended with {done.returncode}")
     return json.loads(done.stdout)
 
 
-def as_samples(case: str, turn: int, found: dict | None, error: str | None) -> list[dict]:
+def base_of(case: str) -> dict:
+    """What every sample of a case has."""
+    unit = {"idle": "share of a core", "stall": "ms"}.get(CASES[case][0], "ops/s")
+    return {"case": case, "title": case.replace("_", " "), "part": "D", "unit": unit}
+
+
+def failure(case: str, error: str) -> list[dict]:
+    return [{**base_of(case), "ok": False, "kind": "failed", "error": error}]
+
+
+def as_samples(case: str, found: dict) -> list[dict]:
     """The row of the case, and a second one of CPU per operation where that is held against a target too."""
     kind = CASES[case][0]
-    unit = {"idle": "share of a core", "stall": "ms"}.get(kind, "ops/s")
-    base = {"case": case, "title": case.replace("_", " "), "part": "D", "unit": unit, "round": turn}
-    if found is None:
-        return [{**base, "ok": False, "kind": "failed", "error": error}]
     value = {"idle": found["share"], "stall": found["stall_ms"]}.get(kind, 1e6 / found["wall_us"])
-    sample = {**base, "ok": True, "ops": found["ops"], "value": value, "wall_us": found["wall_us"], "cpu_us": found["cpu_us"]}
+    sample = {**base_of(case), "ok": True, "ops": found["ops"], "value": value, "wall_us": found["wall_us"], "cpu_us": found["cpu_us"]}
     if kind == "stall":
         sample["extra"] = {"cpu_ms": found["stall_cpu_ms"]}
     if kind != "cold":
@@ -352,7 +361,8 @@ def verdicts(documents: list[dict]) -> str:
     """Each row that has a target, for treadle's own API and for the class in caio's shape."""
     targets = json.loads(TARGETS.read_text())
     lines = ["| row | arm | figure | target | allowed | verdict |", "|---|---|---|---|---|---|"]
-    for subject in ("treadle", "treadle_shape"):
+    measured = {document["arm"] for document in documents}
+    for subject in [arm for arm in ("treadle", "treadle_shape") if arm in measured]:
         for row in comparison.compare(documents, targets, subject).rows:
             cell = row.cells.get(subject)
             for target in row.targets if cell is not None else ():
@@ -363,49 +373,51 @@ def verdicts(documents: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def table(results: dict[str, dict[str, list[dict]]], arms: list[str]) -> str:
+def table(samples: dict[str, list[dict]], cases: list[str]) -> str:
     """Operations/s and CPU per operation, and the rate as a share of the limit's, medians of the rounds."""
-    lines = ["| case | " + " | ".join(arms) + " |", "|---" * (len(arms) + 1) + "|"]
-    for case, by_arm in results.items():
+    lines = ["| case | " + " | ".join(samples) + " |", "|---" * (len(samples) + 1) + "|"]
+    for case in cases:
+        good = {arm: [s for s in taken if s["case"] == case and s["ok"]] for arm, taken in samples.items()}
+        middle = {arm: {key: statistics.median(s[key] for s in taken) for key in ("value", "wall_us", "cpu_us")}
+                  for arm, taken in good.items() if taken}
         cells = []
-        limit = statistics.median([s["wall_us"] for s in by_arm["limit"]]) if by_arm.get("limit") else None
-        for arm in arms:
-            samples = by_arm.get(arm, [])
-            if not samples:
+        for arm in samples:
+            if arm not in middle:
                 cells.append("-")
-                continue
-            wall, cpu = (statistics.median([s[key] for s in samples]) for key in ("wall_us", "cpu_us"))
-            if CASES[case][0] == "idle":
-                cells.append(f"{100 * statistics.median([s['share'] for s in samples]):.2f}%")
+            elif CASES[case][0] == "idle":
+                cells.append(f"{100 * middle[arm]['value']:.2f}%")
             elif CASES[case][0] == "stall":
-                wall, cpu = (statistics.median([s[key] for s in samples]) for key in ("stall_ms", "stall_cpu_ms"))
-                cells.append(f"{wall:.2f} ms, {cpu:.2f} of CPU")
+                cpu_ms = statistics.median(s["extra"]["cpu_ms"] for s in good[arm])
+                cells.append(f"{middle[arm]['value']:.2f} ms, {cpu_ms:.2f} of CPU")
             else:
-                cells.append(f"{1e3 / wall:.1f}k / {cpu:.1f}" + (f" ({limit / wall:.2f})" if limit and arm != "limit" else ""))
+                limit = middle.get("limit") if arm != "limit" else None
+                share = f" ({limit['wall_us'] / middle[arm]['wall_us']:.2f})" if limit else ""
+                cells.append(f"{1e3 / middle[arm]['wall_us']:.1f}k / {middle[arm]['cpu_us']:.1f}{share}")
         lines.append(f"| {case} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--arms", default=",".join(ARMS),
-                        help=f"comma-separated, default: all that are installed; treadle and limit take +{', +'.join(WORDS)}, "
-                             "each arm @LOOP")
+    parser = options_.Parser(description=__doc__.splitlines()[0])
+    parser.add_argument("--arms", help=f"comma-separated, default: all that are installed; treadle and limit take +{', +'.join(WORDS)}, "
+                                       "each arm @LOOP")
     parser.add_argument("--variants", action="store_true", help="instead of those arms, treadle's engines and modes")
-    parser.add_argument("--case", action="append", default=[], choices=list(CASES), metavar="NAME",
-                        help=f"a row, repeatable, default: all: {', '.join(CASES)}")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of each sample's operations")
+    parser.add_argument("--case", action="append", default=[], metavar="PATTERN",
+                        help=f"rows, repeatable, default: all: {', '.join(CASES)}")
+    rounds.add_arguments(parser)
+    parser.add_argument("--scale", type=options_.number(float, 0.001, 100), default=1.0,
+                        help="share of each sample's operations, 0.001 to 100 (1)")
     parser.add_argument("--smoke", action="store_true", help="one short round")
     parser.add_argument("--loop", default="treadle", help="of every arm without @LOOP: a module with run()")
-    parser.add_argument("--folder", type=Path, default=report.ROOT / "out" / "fileio-data")
-    parser.add_argument("--file-mib", type=int, default=256, help="size of the large file")
-    parser.add_argument("--limit", type=Path, help="the built C tool")
-    parser.add_argument("--timeout", type=float, default=120)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--folder", type=options_.folder, metavar="FOLDER",
+                        help="where the data files are made, and kept; default: one under out/ that is removed at the end")
+    parser.add_argument("--file-mib", type=options_.number(int, 1, 65536), default=256, help="size of the large file, 1 to 65536 MiB (256)")
+    parser.add_argument("--limit", type=options_.existing, metavar="FILE", help="the built C tool")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--arm", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
+    if importlib.util.find_spec(args.loop.partition(".")[0]) is None:
+        options_.refuse("--loop", f"a module with run() that is installed, got {args.loop!r}")
     if args.smoke:
         args.rounds, args.scale, args.file_mib = 1, 0.02, 8
     return args
@@ -419,37 +431,48 @@ def available(args: argparse.Namespace, arm: str) -> bool:
     return base == "executor" or (base in NEEDS and importlib.util.find_spec(NEEDS[base]) is not None)
 
 
+def choose_arms(args: argparse.Namespace) -> list[arms_.Arm]:
+    """The arms asked for; of the default ones those that can run."""
+    names = args.arms.split(",") if args.arms else VARIANTS if args.variants else ARMS
+    missing = [name for name in names if not available(args, name)]
+    if missing and args.arms:
+        options_.refuse("--arms", f"not here: {', '.join(missing)} (the arm limit needs --limit)")
+    return [arms_.Arm(name, name) for name in names if name not in missing]
+
+
+@contextlib.contextmanager
+def data_folder(args: argparse.Namespace) -> Iterator[None]:
+    """The data files: in the folder that was named, where they stay for the next run, or in one that is removed."""
+    with contextlib.ExitStack() as stack:
+        if args.folder is None:
+            (report.ROOT / "out").mkdir(exist_ok=True)
+            args.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fileio-data-", dir=report.ROOT / "out")))
+        try:
+            prepare(args.folder, args.file_mib)
+        except OSError as error:
+            options_.refuse("--folder", f"a folder with room for the data files ({error.strerror}), got {str(args.folder)!r}")
+        yield
+
+
 def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
     if args.child:
         return child(args)
-    prepare(args.folder, args.file_mib)
-    arms = [arm for arm in (VARIANTS if args.variants else args.arms.split(",")) if available(args, arm)]
-    cases = args.case or list(CASES)
-    results: dict[str, dict[str, list[dict]]] = {case: {arm: [] for arm in arms} for case in cases}
-    samples: dict[str, list[dict]] = {arm: [] for arm in arms}
-    for turn in range(args.rounds):
-        for place, case in enumerate(cases):
-            for arm in arms[(turn + place) % len(arms):] + arms[:(turn + place) % len(arms)]:
-                found, error = None, None
-                try:
-                    found = measure(args, arm, case)
-                    results[case][arm].append(found)
-                except (LookupError, subprocess.SubprocessError) as exc:
-                    error = str(exc)
-                samples[arm] += as_samples(case, turn, found, error)
-        print(f"round {turn + 1} of {args.rounds} done", flush=True)
-    out = args.out or report.ROOT / "out" / time.strftime("fileio-%Y%m%d-%H%M%S")
-    shown = {"rounds": args.rounds, "scale": args.scale, "loop": args.loop, "case": args.case}
-    documents = [report.document("fileio.py", arm, shown, samples[arm]) for arm in arms]
-    for document in documents:
-        report.write(out / f"{document['arm']}.json", document)
-    text = f"{table(results, arms)}\n\n{verdicts(documents)}"
-    (out / "table.md").write_text(text + "\n")
-    print(f"\n{text}\n\nwritten to {out}")
-    return 0
+    cases = options_.matching(args.case, CASES)
+    chosen = choose_arms(args)
+    if args.cpus:
+        os.sched_setaffinity(0, args.cpus)
+    shown = {"rounds": args.rounds, "scale": args.scale, "loop": args.loop, "case": args.case, "file_mib": args.file_mib}
+    found = rounds.Plan("fileio.py", chosen, cases, args.rounds, rounds.new_folder(args, "fileio"), shown,
+                        measure=lambda arm, case, turn: as_samples(case, measure(args, arm.name, case)), failure=failure)
+    with data_folder(args):
+        code = rounds.run(found)
+    if found.samples:
+        text = f"{table(found.samples, cases)}\n\n{verdicts(comparison.load(found.files()))}"
+        (found.out / "table.md").write_text(text + "\n")
+        print(f"\n{text}\n\nwritten to {found.out}")
+    return rounds.exit_code(found, code)
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        sys.exit(main())
+    sys.exit(rounds.guarded(main))

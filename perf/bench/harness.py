@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import rounds
+
 HERE = Path(__file__).resolve().parent
 START_TIMEOUT_S = 60
 PASSWORD = "treadle"
@@ -72,6 +74,8 @@ class Process:
         self.said: list[str] = []
         self._ready = threading.Event()
         self._text = ready
+        # A terminal's Ctrl-C is for the tool, which then ends its servers in order.
+        more.setdefault("start_new_session", True)
         self.popen = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                       stdin=subprocess.DEVNULL, text=True, errors="replace", **more)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -170,9 +174,8 @@ def postgres(database: str = "service") -> Iterator[Postgres]:
         if account:
             for path in (folder, folder / "password"):
                 os.chown(path, account["user"], account["group"])
-        made = subprocess.run([_postgres_programs() / "initdb", "-D", folder / "data", "-A", "scram-sha-256", "-U", "treadle",
-                               f"--pwfile={folder / 'password'}", "-E", "UTF8", "-N"],
-                              capture_output=True, text=True, cwd=folder, **account)
+        made = rounds.child([_postgres_programs() / "initdb", "-D", folder / "data", "-A", "scram-sha-256", "-U", "treadle",
+                             f"--pwfile={folder / 'password'}", "-E", "UTF8", "-N"], env={}, timeout=START_TIMEOUT_S, cwd=folder, **account)
         if made.returncode != 0:
             raise RuntimeError(f"initdb failed: {made.stderr.strip()}")
         server.start()

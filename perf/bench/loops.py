@@ -1,4 +1,4 @@
-"""Names of event loops and what they stand for: a module with `new_event_loop`, or a plain C server."""
+"""Names of event loops and what they stand for: a module with `new_event_loop`, `module:factory`, or a plain C server."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import asyncio
 import importlib
 from collections.abc import Callable
 
+from options import refuse
+
 # The limit of the design: an echo server in C on libuv, only meaningful for rows that have a server.
 LIMIT = "libuv"
 
 
 def factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return the callable that makes a loop of the module `name`."""
+    """Return the callable that makes a loop: `new_event_loop` of the module `name`, or what `module:factory` names."""
     if name == "asyncio":
         return asyncio.new_event_loop
-    module = importlib.import_module(name)
-    make = getattr(module, "new_event_loop", None)
-    if make is None:
-        raise SystemExit(f"{name} has no new_event_loop")
+    module, _, attribute = name.partition(":")
+    try:
+        make = getattr(importlib.import_module(module), attribute or "new_event_loop", None)
+    except ImportError as error:
+        refuse("--loop", f"a module that can be imported ({error}), got {name!r}")
+    if not callable(make):
+        refuse("--loop", f"a module with new_event_loop, or module:factory, got {name!r}")
     return make
 
 

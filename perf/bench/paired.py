@@ -1,72 +1,52 @@
-#!/usr/bin/env python3
-"""Compare arms round by round: the ratio within each round, and its 95% interval by a paired bootstrap.
+"""The 95% interval of a median of paired ratios, by the bootstrap.
 
-Rounds of one run are interleaved, so what slows the machine down slows both arms of a pair; the interval is of the
-median ratio. An interval without 1 says more than ranges that do not meet.
+Rounds of one run are interleaved, so what slows the machine down slows both arms of a pair; an interval without 1 says more than
+ranges that do not meet. The bootstrap draws n ratios out of n, again and again, and takes each draw's median. What it would find after
+endless draws can be counted, so nothing is drawn here: the chance that m of n draws are among the k smallest is binomial.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import sys
-from pathlib import Path
+import math
 
-import numpy
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import comparison
-
-DRAWS = 10_000
-SEED = 20261130
+_TAIL = 0.025
 
 
-def interval(ratios: list[float], draws: int = DRAWS) -> tuple[float, float]:
-    """The 95% interval of the median of `ratios`, by drawing them again with a fixed seed."""
-    values = numpy.asarray(ratios, dtype=float)
-    random = numpy.random.default_rng(SEED)
-    medians = numpy.median(values[random.integers(0, len(values), (draws, len(values)))], axis=1)
-    low, high = numpy.quantile(medians, [0.025, 0.975])
-    return float(low), float(high)
+def _middle_chances(n: int) -> dict[tuple[int, int], float]:
+    """The chance that the two middle draws (one, for an odd n) are the i-th and j-th smallest of n values, counted from 0."""
+    if n % 2:
+        m = n // 2 + 1
+
+        def at_most(k: int) -> float:
+            return sum(math.comb(n, r) * (k / n) ** r * (1 - k / n) ** (n - r) for r in range(m, n + 1))
+
+        return {(i, i): at_most(i + 1) - at_most(i) for i in range(n)}
+    m = n // 2
+
+    def apart(i: int, j: int) -> float:
+        """m draws among the i smallest, m among the j largest."""
+        return math.comb(n, m) * (i / n) ** m * (j / n) ** m
+
+    def first_at_most(k: int) -> float:
+        return sum(math.comb(n, r) * (k / n) ** r * (1 - k / n) ** (n - r) for r in range(m, n + 1))
+
+    chances: dict[tuple[int, int], float] = {}
+    for i in range(n):
+        for j in range(i + 1, n):
+            chances[i, j] = apart(i + 1, n - j) - apart(i, n - j) - apart(i + 1, n - j - 1) + apart(i, n - j - 1)
+        chances[i, i] = first_at_most(i + 1) - first_at_most(i) - sum(chances[i, j] for j in range(i + 1, n))
+    return chances
 
 
-def rounds(documents: list[dict]) -> dict[str, dict[str, dict[int, float]]]:
-    """Row, arm and round to the median of the good samples."""
-    found: dict[str, dict[str, dict[int, list[float]]]] = {}
-    for document in documents:
-        for sample in document["samples"]:
-            if comparison.fault(sample) is None:
-                arms = found.setdefault(sample["case"], {})
-                arms.setdefault(document["arm"], {}).setdefault(sample.get("round", 0), []).append(sample["value"])
-    return {case: {arm: {key: statistics.median(values) for key, values in by.items()} for arm, by in arms.items()}
-            for case, arms in found.items()}
-
-
-def table(documents: list[dict], subject: str) -> list[str]:
-    """One line for each row and arm: the median ratio subject to arm, its interval, the number of pairs."""
-    lines = []
-    for case, arms in rounds(documents).items():
-        mine = arms.get(subject, {})
-        for arm, theirs in arms.items():
-            shared = [key for key in mine if key in theirs and theirs[key]]
-            if arm == subject or not shared:
-                continue
-            ratios = [mine[key] / theirs[key] for key in shared]
-            low, high = interval(ratios)
-            lines.append(f"{case:20} {subject} / {arm:12} {statistics.median(ratios):8.3f}"
-                         f"  [{low:.3f}..{high:.3f}]  {len(ratios)} pairs")
-    return lines
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="+", metavar="FILE", help="JSON objects of one interleaved run")
-    parser.add_argument("--subject", default="treadle", help="the arm the others are compared with")
-    args = parser.parse_args(argv)
-    print("\n".join(table(comparison.load(args.files), args.subject)))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def interval(ratios: list[float]) -> tuple[float, float]:
+    """The interval from the 2.5% to the 97.5% quantile of the bootstrap's medians."""
+    values = sorted(ratios)
+    medians = sorted(((values[i] + values[j]) / 2, chance) for (i, j), chance in _middle_chances(len(values)).items())
+    low, high, seen = medians[0][0], medians[-1][0], 0.0
+    for median, chance in medians:
+        if seen < _TAIL <= seen + chance:
+            low = median
+        if seen < 1 - _TAIL <= seen + chance:
+            high = median
+        seen += chance
+    return low, high

@@ -11,11 +11,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
-import subprocess
+import re
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -24,9 +22,13 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import arms
+import environment
 import harness
 import loops
+import options
 import report
+import rounds
+import run
 
 # Waits on the server, as for a disk: what keeps the loop busy all the time bunches answers in any turn.
 QUERY = "SELECT count(*) FROM pg_class, pg_sleep(0.003)"
@@ -207,19 +209,32 @@ def server_of(args: argparse.Namespace):
             yield server
 
 
-def run_here(args: argparse.Namespace) -> int:
-    """All samples on one loop, in this process."""
-    samples = []
-    with server_of(args) as server:
-        for turn in range(args.samples):
-            for sample in measure(args, server):
-                samples.append({**sample, "round": turn})
-    shown = {name: getattr(args, name) for name in
-             ("loop", "turn", "spin_us", "pool", "overflow", "threads", "requests", "queries", "per_checkout", "query",
-              "transaction", "samples")}
-    document = report.document("pool_churn.py", args.arm or args.loop, shown, samples, packages=packages())
+SHOWN = ("loop", "turn", "spin_us", "pool", "overflow", "threads", "requests", "queries", "per_checkout", "query", "transaction",
+         "samples")
+
+
+def write(args: argparse.Namespace, samples: list[dict], obeyed: dict[str, str]) -> dict:
+    shown = {name: getattr(args, name) for name in SHOWN}
+    document = report.document("pool_churn.py", args.arm or args.loop, {**shown, "environment": obeyed}, samples, packages=packages())
     if args.json:
         report.write(args.json, document)
+    return document
+
+
+def run_here(args: argparse.Namespace) -> int:
+    """All samples on one loop, in this process."""
+    samples: list[dict] = []
+    loops.factory(args.loop)
+    if args.cpus:
+        os.sched_setaffinity(0, args.cpus)
+    obeyed = environment.warn()
+    try:
+        with server_of(args) as server:
+            for turn in range(args.samples):
+                for sample in measure(args, server):
+                    samples.append({**sample, "round": turn})
+    finally:
+        document = write(args, samples, obeyed)
     if args.json != "-":
         for case, fold in document["summary"].items():
             if fold["n"]:
@@ -237,11 +252,11 @@ def shape_of(name: str) -> list[str]:
     return ["--loop", arms.parse(loop).loop, "--turn", turn or "generation", "--spin-us", spin_us or "0"]
 
 
-def command_of(name: str, args: argparse.Namespace, server: harness.Postgres, target: Path) -> list[str]:
+def command_of(name: str, args: argparse.Namespace, server: harness.Postgres) -> list[str]:
     """The process that takes one sample of an arm; the arm `C/...` is the tool in C."""
-    options = ["--pool", args.pool, "--overflow", args.overflow, "--threads", args.threads, "--requests", args.requests,
+    asked = ["--pool", args.pool, "--overflow", args.overflow, "--threads", args.threads, "--requests", args.requests,
                "--queries", args.queries, "--per-checkout", args.per_checkout, "--query", args.query, "--samples", 1,
-               "--arm", name, "--json", target]
+               "--arm", name]
     if name.partition("/")[0] == "C":
         tool = next((path for path in (report.ROOT / "build" / build / "cli" / "pool_churn" for build in ("release", "bench-tools"))
                      if path.exists()), "pool_churn")
@@ -249,74 +264,80 @@ def command_of(name: str, args: argparse.Namespace, server: harness.Postgres, ta
     else:
         command = [sys.executable, Path(__file__).resolve(), "--server", f"{server.port}/{server.database}", *shape_of(name)]
         command += ["--transaction"] if args.transaction else []
-    return [str(part) for part in [*command, *options]]
+    return [str(part) for part in [*command, *asked]]
+
+
+def available(name: str) -> bool:
+    """Whether an arm's loop is installed; the tool in C builds its rows itself."""
+    loop = name.partition("/")[0]
+    return loop == "C" or arms.installed(arms.parse(loop))
+
+
+def failure(error: str) -> list[dict]:
+    return [{"case": case, "title": title, "unit": unit, "ok": False, "kind": "failed", "error": error}
+            for case, (title, unit) in CASES.items()]
 
 
 def run_arms(args: argparse.Namespace) -> int:
-    """Rounds over all arms in rotated order, a fresh process per sample, one server for all; then the comparison."""
-    import compare
-
-    names = [name for name in args.arms.split(",")
-             if name.startswith("C/") or name == "C" or arms.installed(arms.parse(name.partition("/")[0]))]
-    out = args.out or report.ROOT / "out" / time.strftime("churn-%Y%m%d-%H%M%S")
-    merged: dict[str, dict] = {}
-    with server_of(args) as server, tempfile.TemporaryDirectory(prefix="treadle-churn-") as folder:
-        for turn in range(args.rounds):
-            print(f"round {turn + 1} of {args.rounds}: {', '.join(names)}", flush=True)
-            for name in arms.rotated(names, turn):
-                target = Path(folder) / "sample.json"
-                target.unlink(missing_ok=True)
-                env = arms.parse(name.partition("/")[0]).env
-                done = subprocess.run(command_of(name, args, server, target), env={**os.environ, **env}, capture_output=True,
-                                      text=True, timeout=600)
-                if not target.exists():
-                    raise SystemExit(f"{name}: {done.stderr.strip() or done.returncode}")
-                found = json.loads(target.read_text())
-                for sample in found["samples"]:
-                    sample["round"] = turn
-                if name in merged:
-                    merged[name]["samples"] += found["samples"]
-                else:
-                    merged[name] = found
-    files = []
-    for name, document in merged.items():
-        document["summary"] = report.summarize(document["samples"])
-        document["args"]["rounds"] = args.rounds
-        files.append(str(out / f"{name.replace('/', '-')}.json"))
-        report.write(files[-1], document)
-    compare.main([*files, "--markdown", str(out / "comparison.md"), "--png", str(out / "comparison.png")])
-    print(f"\nwritten to {out}")
-    return 0
+    """Rounds over all arms, one server for all; then the comparison."""
+    names = list(dict.fromkeys(args.arms.split(",")))
+    missing = [name for name in names if not available(name)]
+    if missing:
+        options.refuse("--arms", f"not installed here: {', '.join(missing)}")
+    chosen = [arms.Arm(name, name, arms.parse(name.partition("/")[0]).env) for name in names]
+    if args.cpus:
+        os.sched_setaffinity(0, args.cpus)
+    shown = {key: getattr(args, key) for key in (*SHOWN, "rounds")}
+    with server_of(args) as server:
+        found = rounds.Plan("pool_churn.py", chosen, [None], args.rounds, rounds.new_folder(args, "churn"), shown,
+                            measure=lambda arm, _, turn: rounds.tool_sample(command_of(arm.name, args, server), arm, args.timeout),
+                            failure=lambda _, error: failure(error), label=lambda _: "all rows", packages=packages())
+        code = rounds.run(found)
+    return run.finish(found, code)
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--loop", default="treadle", help="module of the loop")
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    number = options.number
+    parser = options.Parser(description=__doc__.splitlines()[0])
+    parser.add_argument("--loop", default="treadle", help="module of the loop, or module:factory")
     parser.add_argument("--arm", help="name of the loop in the figures")
     parser.add_argument("--arms", help="measure and compare several, each LOOP[/TURN[/SPIN_US]]; C/TURN/SPIN_US is cli/pool_churn")
     parser.add_argument("--turn", choices=TURNS, default="generation", help="shape of the loop's turn")
-    parser.add_argument("--spin-us", type=int, default=0, help="how long the loop watches for callbacks before it sleeps")
-    parser.add_argument("--pool", type=int, default=4, help="connections kept")
-    parser.add_argument("--overflow", type=int, default=2, help="connections beyond those")
-    parser.add_argument("--threads", type=int, default=8, help="threads, one request each at a time")
-    parser.add_argument("--requests", type=int, default=4000, help="requests per sample")
-    parser.add_argument("--queries", type=int, default=2, help="queries per request")
+    parser.add_argument("--spin-us", type=number(int, 0, 1000000), default=0,
+                        help="how long the loop watches for callbacks before it sleeps, 0 to 1000000 us (0)")
+    parser.add_argument("--pool", type=number(int, 1, 1000), default=4, help="connections kept, 1 to 1000 (4)")
+    parser.add_argument("--overflow", type=number(int, 0, 1000), default=2, help="connections beyond those, 0 to 1000 (2)")
+    parser.add_argument("--threads", type=number(int, 1, 1000), default=8, help="threads, one request each at a time, 1 to 1000 (8)")
+    parser.add_argument("--requests", type=number(int, 1, 100000000), default=4000, help="requests per sample, 1 to 100000000 (4000)")
+    parser.add_argument("--queries", type=number(int, 1, 1000), default=2, help="queries per request, 1 to 1000 (2)")
     parser.add_argument("--query", default=QUERY, help="what is asked")
-    parser.add_argument("--per-checkout", type=int, default=1, help="queries that are posted together and asked on one connection")
+    parser.add_argument("--per-checkout", type=number(int, 1, 1000), default=1,
+                        help="queries that are posted together and asked on one connection, 1 to 1000 (1)")
     parser.add_argument("--transaction", action="store_true",
                         help="BEGIN and ROLLBACK around the queries of a connection, which the tool in C lacks")
-    parser.add_argument("--samples", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=5, help="rounds over the arms")
+    parser.add_argument("--samples", type=number(int, 1, 1000000), default=5, help="samples on one loop, 1 to 1000000 (5)")
+    rounds.add_arguments(parser)
     parser.add_argument("--server", metavar="PORT/DATABASE", help="a server that harness.py started; default: one of its own")
-    parser.add_argument("--tool", help="path of cli/pool_churn for the arms C/...")
-    parser.add_argument("--json", metavar="FILE", help="write the JSON object there; - for standard output")
-    parser.add_argument("--out", type=Path, help="folder for the results of --arms; default: a new one under out/")
+    parser.add_argument("--tool", type=options.existing, metavar="FILE", help="path of cli/pool_churn for the arms C/...")
+    parser.add_argument("--json", type=options.output, metavar="FILE", help="write the JSON object there; - for standard output")
     parser.add_argument("--smoke", action="store_true", help="a few requests, once: does it run at all")
     args = parser.parse_args(argv)
+    if args.server is not None and not re.fullmatch(r"\d{1,5}(/\w+)?", args.server):
+        options.refuse("--server", f"PORT or PORT/DATABASE, got {args.server!r}")
+    if args.query.strip() == "":
+        options.refuse("--query", "a statement that the server understands, got nothing")
     if args.smoke:
         args.requests, args.samples, args.rounds = 80, 1, 1
-    return run_arms(args) if args.arms else run_here(args)
+    return args
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = arguments(argv)
+    try:
+        return run_arms(args) if args.arms else run_here(args)
+    except harness.Missing as error:
+        options.refuse("--server", str(error))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rounds.guarded(main))

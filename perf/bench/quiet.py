@@ -58,6 +58,15 @@ def session_s(leader: int) -> float:
     return sum(own + reaped for _, session, own, reaped in _processes().values() if session == leader)
 
 
+def session_members(leader: int) -> list[int]:
+    """The processes of a session, and those that began as descendants of its leader in sessions of their own."""
+    processes = _processes()
+    found = {pid for pid, (_, session, *_) in processes.items() if session == leader}
+    while more := {pid for pid, (parent, *_) in processes.items() if parent in found} - found:
+        found |= more
+    return sorted(found)
+
+
 class Window:
     """From its making on: what was used by others than `root` and its descendants."""
 

@@ -13,8 +13,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def _stamp() -> list[str]:
+    """Version and commit as the installation wrote them beside this file; empty in the repository."""
+    try:
+        return (Path(__file__).resolve().parent / "VERSION").read_text().split()
+    except OSError:
+        return []
+
+
 def version() -> str:
     """The project's version, which lives in the top CMakeLists.txt only."""
+    if stamp := _stamp():
+        return stamp[0]
     try:
         text = (ROOT / "CMakeLists.txt").read_text()
     except OSError:
@@ -25,6 +35,8 @@ def version() -> str:
 
 def commit() -> str:
     """The commit of the working tree, or `unknown` outside a repository."""
+    if stamp := _stamp():
+        return stamp[1]
     try:
         done = subprocess.run(
             ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"],
@@ -32,6 +44,17 @@ def commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return done.stdout.strip()
+
+
+def affinity() -> str:
+    """The processors that this process may run on, as in `0-2,5`."""
+    parts: list[list[int]] = []
+    for cpu in sorted(os.sched_getaffinity(0)):
+        if parts and parts[-1][1] == cpu - 1:
+            parts[-1][1] = cpu
+        else:
+            parts.append([cpu, cpu])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
 def machine() -> dict:
@@ -44,12 +67,18 @@ def machine() -> dict:
                 break
     except OSError:
         pass
-    return {
+    found = {
         "cpu": cpu,
         "cores": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
         "load": round(os.getloadavg()[0], 2),
+        "affinity": affinity(),
     }
+    try:
+        found["governor"] = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
+    except OSError:
+        pass
+    return found
 
 
 def summarize(samples: list[dict]) -> dict:
@@ -96,4 +125,13 @@ def write(path: str | Path, doc: dict) -> None:
         return
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text)
+    if target.exists() and not target.is_file():
+        target.write_text(text)
+        return
+    # Whole or not at all: a run may be ended at any moment.
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        part.write_text(text)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)

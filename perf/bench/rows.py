@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import loops
+from options import refuse
 
 CPU_UNIT = "cpu us/op"
 TARGETS = Path(__file__).resolve().parents[1] / "targets.json"
@@ -80,7 +81,7 @@ def select(patterns: list[str]) -> list[Row]:
     for pattern in patterns:
         found = [r for name, r in REGISTRY.items() if fnmatch.fnmatchcase(name, pattern)]
         if not found:
-            raise SystemExit(f"no row matches {pattern!r}; --list names them")
+            refuse("--case", f"a row that micro.py --list --case '*' names, or a pattern of them, got {pattern!r}")
         chosen += [r for r in found if r not in chosen]
     return chosen
 

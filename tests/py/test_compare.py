@@ -1,6 +1,8 @@
 """perf/bench/compare.py: medians over rounds, verdicts by ranges, failed samples left out, targets."""
 import json
 import pathlib
+import random
+import statistics
 import sys
 
 import pytest
@@ -27,7 +29,8 @@ def failure(case="row", kind="failed", error="it broke"):
 
 
 def document(arm, *samples):
-    return {"tool": "test", "arm": arm, "machine": MACHINE, "samples": list(samples)}
+    return {"tool": "test", "version": "0", "commit": "unknown", "arm": arm, "machine": MACHINE, "args": {},
+            "samples": list(samples), "summary": {}}
 
 
 def rounds(arm, *values, **more):
@@ -63,28 +66,31 @@ def test_a_single_round_takes_its_range_from_its_samples():
 
 
 @pytest.mark.parametrize("mine, other, unit, expected", [
-    ((1, 2), (3, 4), "cpu us/op", "ahead"),
-    ((3, 4), (1, 2), "cpu us/op", "behind"),
-    ((1, 3), (2, 4), "cpu us/op", "overlap"),
-    ((1, 2), (3, 4), "requests/s", "behind"),
-    ((3, 4), (1, 2), "requests/s", "ahead"),
-    ((1, 2), (2, 3), "cpu us/op", "overlap"),
+    ((1, 2, 2), (3, 4, 3), "cpu us/op", "ahead"),
+    ((3, 4, 3), (1, 2, 1), "cpu us/op", "behind"),
+    ((1, 3, 2), (2, 4, 3), "cpu us/op", "overlap"),
+    ((1, 2, 1), (3, 4, 4), "requests/s", "behind"),
+    ((3, 4, 3), (1, 2, 1), "requests/s", "ahead"),
+    ((1, 2, 1), (2, 3, 2), "cpu us/op", "overlap"),
+    ((1, 2), (3, 4, 5), "cpu us/op", "too few"),
+    ((1,), (3,), "cpu us/op", "too few"),
 ])
-def test_the_verdict_is_whether_the_ranges_meet(mine, other, unit, expected):
+def test_the_verdict_is_whether_the_ranges_of_three_rounds_meet(mine, other, unit, expected):
     row = only_row(rounds("treadle", *mine, unit=unit), rounds("uvloop", *other, unit=unit))
-    assert row.deltas["uvloop"][1] == expected
+    assert row.deltas["uvloop"].verdict == expected
 
 
 def test_a_tie_is_an_overlap_and_both_are_best():
-    row = only_row(rounds("treadle", 2, 2), rounds("uvloop", 2, 2))
+    row = only_row(rounds("treadle", 2, 2, 2), rounds("uvloop", 2, 2, 2))
     assert row.best == ["treadle", "uvloop"]
-    assert row.deltas["uvloop"] == (1, "overlap")
+    assert row.deltas["uvloop"] == comparison.Delta(1, "overlap", 1, 1, 1, 3)
 
 
 def test_two_arms_that_needed_none_of_it_tie():
-    row = only_row(rounds("treadle", 0, 0), rounds("uvloop", 0, 0), rounds("asyncio", 3, 3))
+    row = only_row(rounds("treadle", 0, 0, 0), rounds("uvloop", 0, 0, 0), rounds("asyncio", 3, 3, 3))
     assert row.best == ["treadle", "uvloop"]
-    assert row.deltas == {"uvloop": (1, "overlap"), "asyncio": (0, "ahead")}
+    assert {arm: (delta.ratio, delta.verdict) for arm, delta in row.deltas.items()} == {
+        "uvloop": (1, "overlap"), "asyncio": (0, "ahead")}
 
 
 def test_the_best_arm_of_a_rate_is_the_highest():
@@ -191,13 +197,56 @@ def test_the_control_is_reported_and_without_a_subject_nothing_is_judged():
 
 def test_a_machine_that_slows_down_both_arms_of_a_round_leaves_their_ratio():
     slow = [1, 2, 4, 8, 16]
-    (line,) = paired.table([rounds("treadle", *slow), rounds("uvloop", *(2 * v for v in slow))], "treadle")
-    assert "0.500  [0.500..0.500]  5 pairs" in line
+    delta = only_row(rounds("treadle", *slow), rounds("uvloop", *(2 * v for v in slow))).deltas["uvloop"]
+    assert (delta.paired, delta.low, delta.high, delta.pairs) == (0.5, 0.5, 0.5, 5)
 
 
 def test_rounds_that_only_one_arm_has_make_no_pair():
-    documents = [document("treadle", sample(1, 0), failure()), document("uvloop", sample(2, 1))]
-    assert paired.table(documents, "treadle") == []
+    row = only_row(document("treadle", sample(1, 0), failure()), document("uvloop", sample(2, 1)))
+    assert row.deltas["uvloop"].paired is None and row.deltas["uvloop"].pairs == 0
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 8])
+def test_the_interval_is_what_drawing_again_and_again_would_find(count):
+    draw = random.Random(count)
+    values = [draw.uniform(0.5, 2) for _ in range(count)]
+    medians = sorted(statistics.median(draw.choices(values, k=count)) for _ in range(40_000))
+    found = {round(median, 9): chance for median, chance in drawn_chances(values).items()}
+    assert sum(found.values()) == pytest.approx(1)
+    for median in set(medians):
+        assert medians.count(median) / len(medians) == pytest.approx(found[round(median, 9)], abs=0.015)
+    low, high = paired.interval(values)
+    assert sum(chance for median, chance in found.items() if low - 1e-9 <= median <= high + 1e-9) >= 0.95
+    assert min(values) <= low <= high <= max(values)
+
+
+def drawn_chances(values):
+    ordered = sorted(values)
+    chances = {}
+    for (i, j), chance in paired._middle_chances(len(values)).items():
+        median = (ordered[i] + ordered[j]) / 2
+        chances[median] = chances.get(median, 0) + chance
+    return chances
+
+
+def test_any_arm_is_held_against_any_other():
+    three = [rounds("treadle", 2, 2, 2), rounds("uvloop", 4, 4, 4), rounds("asyncio", 8, 8, 8)]
+    row = only_row(*three, subject="asyncio", against=["uvloop"])
+    assert {arm: delta.ratio for arm, delta in row.deltas.items()} == {"uvloop": 2}
+    row = only_row(*three[1:], against=["uvloop"])
+    assert {arm: delta.ratio for arm, delta in row.deltas.items()} == {"uvloop": 2}
+
+
+@pytest.mark.parametrize("more, option", [
+    ({"subject": "rloop"}, "--subject"), ({"against": ["rloop"]}, "--against")])
+def test_an_arm_that_is_not_there_is_refused_with_the_list_of_those_that_are(more, option):
+    with pytest.raises(SystemExit, match=f"{option}: one of the arms treadle, uvloop, got 'rloop'"):
+        compared(rounds("treadle", 1), rounds("uvloop", 1), **more)
+
+
+def test_figures_in_different_units_are_refused():
+    with pytest.raises(SystemExit, match="row: measured in 'cpu us/op' and in 'ms'"):
+        compared(rounds("treadle", 1), rounds("uvloop", 1, unit="ms"))
 
 
 def test_the_command_writes_text_markdown_and_a_picture(tmp_path, capsys):
@@ -219,11 +268,43 @@ def test_the_command_shows_the_rows_asked_for(tmp_path, capsys):
     assert "| list_c16_rate |" in printed and "p50" not in printed
 
 
-def test_a_file_that_is_no_measurement_is_named(tmp_path):
+@pytest.mark.parametrize("spoil", [
+    "", "[]", "nonsense", '{"arm": "a"}', "samples as text", "a sample without its unit", "a value that is text"])
+def test_a_file_that_is_no_measurement_is_named_with_what_is_wrong(spoil, tmp_path, capsys):
     path = tmp_path / "broken.json"
-    path.write_text("{}")
-    with pytest.raises(SystemExit, match="broken.json"):
+    good = rounds("treadle", 1.0)
+    if spoil == "samples as text":
+        spoil = json.dumps({**good, "samples": "none"})
+    elif spoil.startswith("a sample"):
+        del good["samples"][0]["unit"]
+        spoil = json.dumps(good)
+    elif spoil.startswith("a value"):
+        good["samples"][0]["value"] = "1"
+        spoil = json.dumps(good)
+    path.write_text(spoil)
+    with pytest.raises(SystemExit) as ended:
         compare.main([str(path)])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "broken.json: not a measurement" in line
+
+
+def test_a_row_that_no_file_has_is_refused_with_the_list_of_those_that_are_there(tmp_path, capsys):
+    path = tmp_path / "treadle.json"
+    path.write_text(json.dumps(rounds("treadle", 1)))
+    with pytest.raises(SystemExit):
+        compare.main([str(path), "--case", "row", "--case", "other"])
+    assert "--case: one of row, or a pattern of them, got 'other'" in capsys.readouterr().err
+
+
+def test_the_comparison_as_json_has_all_of_it(tmp_path, capsys):
+    files = []
+    for arm, value in (("treadle", 1.0), ("uvloop", 0.0)):
+        files.append(str(tmp_path / f"{arm}.json"))
+        pathlib.Path(files[-1]).write_text(json.dumps(rounds(arm, value, value, value)))
+    compare.main([*files, "--format", "json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["subject"] == "treadle" and found["rows"][0]["deltas"]["uvloop"]["ratio"] is None
 
 
 def test_arms_are_rotated_so_that_none_always_goes_first():
@@ -234,5 +315,10 @@ def test_arms_are_rotated_so_that_none_always_goes_first():
 def test_an_arm_names_its_loop_its_control_and_its_environment():
     assert arms.parse("treadle#2").loop == "treadle"
     assert arms.parse("uvloop+mmap").env == {"MALLOC_MMAP_THRESHOLD_": "4194304"}
-    with pytest.raises(SystemExit):
-        arms.parse("uvloop+unknown")
+    for wrong in ("uvloop+unknown", "", "a b", "@x", "uvloop@"):
+        with pytest.raises(SystemExit):
+            arms.parse(wrong)
+    versioned, built = arms.parse("uvloop==0.22.1"), arms.parse("treadle@/a+b/c.whl#2+mmap")
+    assert (versioned.loop, versioned.build) == ("uvloop", "==0.22.1")
+    assert (built.loop, built.build, built.env) == ("treadle", "/a+b/c.whl", {"MALLOC_MMAP_THRESHOLD_": "4194304"})
+    assert arms.parse("my.module:make").module == "my.module"

@@ -8,14 +8,16 @@
 
 static PyObject *module_features(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
-    return Py_BuildValue("{s:s,s:s,s:s}", "treadle", TREADLE_VERSION, "libuv", uv_version_string(),
-                         "libuv_built", TDL_UV_BUILT);
+    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:s}", "treadle", TREADLE_VERSION, "libuv",
+                         uv_version_string(), "libuv_built", TDL_UV_BUILT, "build_type",
+                         TREADLE_BUILD_TYPE, "sanitizers", TREADLE_SANITIZERS, "compiler",
+                         TREADLE_COMPILER);
 }
 
 static PyMethodDef module_methods[] = {
     {"features", module_features, METH_NOARGS,
      PyDoc_STR(
-         "features($module, /)\n--\n\nReturn the versions that this module was built with and runs on.")},
+         "features($module, /)\n--\n\nReturn the versions that this module was built with and runs on, and how it was built.")},
     {"_tls_setup", tdl__tls_setup, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
