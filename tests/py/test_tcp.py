@@ -512,12 +512,6 @@ async def test_a_factory_that_raises_leaves_nothing(t):
     listener = socket.create_server(("127.0.0.1", 0))
     await t.acall(t.loop.create_connection(fail, *listener.getsockname()))
     listener.close()
-    server = await t.loop.create_server(fail, "127.0.0.1", 0)
-    client = socket.create_connection(server.sockets[0].getsockname())
-    await t.turns(10)
-    client.close()
-    server.close()
-    await t.turns(3)
 
 
 @twin

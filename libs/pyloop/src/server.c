@@ -20,7 +20,7 @@ typedef struct {
     int family, type, proto;
 } TdlAcceptor;
 
-/* Tell why an incoming connection came to nothing; asyncio does so in debug mode only. */
+/* Tell why an incoming connection came to nothing. */
 static void connection_failed(TdlAcceptor *a, PyObject *protocol)
 {
     if (tdl__is_exit_exception()) {
@@ -108,13 +108,17 @@ static bool is_open(const TdlAcceptor *a)
 
 static void accept_some(TdlAcceptor *a)
 {
-    for (int i = 0; i < a->backlog && !PyErr_Occurred(); i++) {
+    /* The kernel lets one more wait than it was told. */
+    for (long i = 0; i <= a->backlog && !PyErr_Occurred(); i++) {
         union tdl_stream_addr addr;
         struct sockaddr_storage storage;
         socklen_t len = sizeof storage;
         int fd = accept4(a->fd, (struct sockaddr *)&storage, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
-            if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != ECONNABORTED) {
+            if (errno == ECONNABORTED) {
+                continue; /* the peer left before it was accepted: others may wait behind it */
+            }
+            if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
                 accept_failed(a, errno);
             }
             return;
@@ -227,7 +231,7 @@ static PyObject *loop_start_accepting(PyObject *self, PyObject *args)
     a->server = Py_NewRef(server);
     a->context = context != Py_None ? Py_NewRef(context) : PyContext_CopyCurrent();
     a->fd = fd;
-    a->backlog = backlog > 0 ? backlog : 1;
+    a->backlog = backlog > 0 ? backlog : 0;
     a->family = socket_option(fd, SO_DOMAIN);
     a->type = socket_option(fd, SO_TYPE);
     a->proto = socket_option(fd, SO_PROTOCOL);

@@ -1,6 +1,7 @@
 /* sock_recv, sock_recv_into, sock_sendall: an awaitable that tries the call at
  * once and waits on the poller if it must. The descriptor stays armed between two waits, so that a request and its
- * answer cost no epoll_ctl. */
+ * answer cost no epoll_ctl. A readable socket only wakes whoever awaits, who then receives: nothing lies between the
+ * call and its result, so a cancel finds what it did not deliver still in the socket. */
 #include "sockops.h"
 
 #include <errno.h>
@@ -90,6 +91,11 @@ static PyObject *try_now(TdlSockWait *s)
     return NULL;
 }
 
+static bool receives(const TdlSockWait *s)
+{
+    return s->op == TDL_SOCKOP_RECV || s->op == TDL_SOCKOP_RECV_INTO;
+}
+
 static int event_of(const TdlSockWait *s)
 {
     return s->op >= TDL_SOCKOP_SENDALL ? UV_WRITABLE : UV_READABLE;
@@ -138,7 +144,10 @@ static void sockwait_run(struct tdl_item *item)
     if (!s->loop->closed && s->state == TDL_SOCKWAIT_WAITING && s->future != NULL) {
         PyObject *done = PyObject_CallMethodNoArgs(s->future, s->loop->state->str_done);
         if (done == Py_False) {
-            PyObject *value = tdl__watch_failed(tdl__watch_get(s->loop, s->fd)) ? NULL : try_now(s);
+            PyObject *value = NULL;
+            if (!tdl__watch_failed(tdl__watch_get(s->loop, s->fd))) {
+                value = receives(s) ? Py_NewRef(Py_None) : try_now(s);
+            }
             if (value != NULL || PyErr_Occurred()) {
                 unwatch(s);
                 settle(s, value);
@@ -232,15 +241,23 @@ static PySendResult sockwait_send(PyObject *self, PyObject *arg, PyObject **resu
         PyErr_SetString(PyExc_RuntimeError, "cannot reuse already awaited coroutine");
         return PYGEN_ERROR;
     }
+    if (s->state == TDL_SOCKWAIT_WAITING) {
+        PySendResult code = PyIter_Send(s->await, arg, result);
+        if (code == PYGEN_NEXT) {
+            return code;
+        }
+        if (code == PYGEN_RETURN && receives(s)) { /* the socket is readable, no more */
+            Py_CLEAR(*result);
+            Py_CLEAR(s->await);
+            Py_CLEAR(s->future);
+            s->state = TDL_SOCKWAIT_NEW;
+            arg = Py_None;
+        }
+    }
     if (s->state == TDL_SOCKWAIT_NEW) {
         *result = try_now(s);
         if (*result == NULL && !PyErr_Occurred() && start_waiting(s) == 0) {
             return PyIter_Send(s->await, arg, result);
-        }
-    } else {
-        PySendResult code = PyIter_Send(s->await, arg, result);
-        if (code == PYGEN_NEXT) {
-            return code;
         }
     }
     finish(s, *result != NULL);

@@ -26,16 +26,17 @@ static PyObject *stream_started(TdlStream *t, PyObject *waiter)
     return (PyObject *)t;
 }
 
-/* _make_stream_fd(fd, protocol, waiter): a transport for a connected TCP descriptor, which it owns from here on. */
+/* _make_stream_fd(fd, protocol, waiter, context): a transport for a connected TCP descriptor, which it owns from here on. */
 static PyObject *loop_make_stream_fd(PyObject *self, PyObject *args)
 {
     TdlLoop *loop = TDL_LOOP(self);
     int fd;
-    PyObject *protocol, *waiter;
-    if (!PyArg_ParseTuple(args, "iOO", &fd, &protocol, &waiter)) {
+    PyObject *protocol, *waiter, *context;
+    if (!PyArg_ParseTuple(args, "iOOO", &fd, &protocol, &waiter, &context)) {
         return NULL;
     }
-    TdlStream *t = tdl__check_closed(loop) < 0 ? NULL : tdl__stream_new(loop, fd, NULL, protocol, NULL, NULL);
+    TdlStream *t =
+        tdl__check_closed(loop) < 0 ? NULL : tdl__stream_new(loop, fd, NULL, protocol, NULL, context);
     if (t == NULL) {
         close(fd);
         return NULL;

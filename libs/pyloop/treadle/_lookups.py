@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
+import warnings
+from asyncio import futures
 from asyncio.log import logger
 from concurrent import futures as _pools
 from typing import Any
@@ -100,15 +103,42 @@ class Lookups:
 
         async def shutdown_default_executor(self, timeout: Any = None) -> None:
             """Wait for the default executor's jobs to end, for timeout seconds at most; lookups are refused from now on."""
-            self._leave_lookups_to_python()
-            await super().shutdown_default_executor(timeout)  # type: ignore[misc]
+            await self._end_executor(timeout)
 
     else:
 
         async def shutdown_default_executor(self) -> None:
             """Wait for the default executor's jobs to end; lookups are refused from now on, as its jobs are."""
-            self._leave_lookups_to_python()
-            await super().shutdown_default_executor()  # type: ignore[misc]
+            await self._end_executor(None)
+
+    async def _end_executor(self: Any, timeout: float | None) -> None:
+        # A cancel and the timeout leave the waiting to the thread (gh-111358); asyncio's join blocks the loop.
+        self._leave_lookups_to_python()
+        self._executor_shutdown_called = True
+        executor = self._default_executor
+        if executor is None:
+            return
+        future = self.create_future()
+        thread = threading.Thread(target=self._do_shutdown, args=(future,))
+        thread.start()
+        try:
+            async with asyncio.timeout(timeout):
+                await future
+        except TimeoutError:
+            text = f"The executor did not finishing joining its threads within {timeout} seconds."  # asyncio's
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+            executor.shutdown(wait=False)
+        else:
+            thread.join()
+
+    def _do_shutdown(self: Any, future: Any) -> None:
+        try:
+            self._default_executor.shutdown(wait=True)
+            if not self.is_closed():
+                self.call_soon_threadsafe(futures._set_result_unless_cancelled, future, None)  # type: ignore[attr-defined]
+        except Exception as exc:
+            if not self.is_closed() and not future.cancelled():
+                self.call_soon_threadsafe(future.set_exception, exc)
 
 
 for _method in (Lookups.getaddrinfo, Lookups.getnameinfo, Lookups.set_default_executor, Lookups.shutdown_default_executor):

@@ -7,6 +7,7 @@ Python, inherited, so that arguments, errors and texts are those of the running 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import socket
 import sys
@@ -19,9 +20,11 @@ from concurrent import futures as _pools
 from typing import Any
 
 from . import _treadle
-from ._processes import Processes
+from ._connections import Connections, Refused
 from ._lookups import Lookups
+from ._processes import Processes
 from ._signals import Signals
+from ._sockets import Sockets
 
 _UnixLoop: Any = asyncio.SelectorEventLoop
 
@@ -86,7 +89,7 @@ class _Key:
         self.events = events_mask
 
 
-class Loop(_treadle.LoopBase, Processes, Lookups, Signals, _UnixLoop):  # type: ignore[misc]
+class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections, _UnixLoop):  # type: ignore[misc]
     """An asyncio event loop in C on libuv.
 
     io_uring: False polls the kernel on every turn; None takes TREADLE_IO_URING from the environment, and without it
@@ -214,16 +217,6 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, _UnixLoop):  # type: 
             executor._adjust_thread_count()
         return future
 
-    # Socket operations that C does not answer: other socket types, debug mode, wrong arguments
-
-    def _sock_recv_slow(self, sock: Any, n: int) -> Any:
-        return _UnixLoop.sock_recv(self, sock, n)
-
-    def _sock_recv_into_slow(self, sock: Any, buf: Any) -> Any:
-        return _UnixLoop.sock_recv_into(self, sock, buf)
-
-    def _sock_sendall_slow(self, sock: Any, data: Any) -> Any:
-        return _UnixLoop.sock_sendall(self, sock, data)
 
     # Transports
 
@@ -235,15 +228,16 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, _UnixLoop):  # type: 
         if not kwargs and type(host) is str and type(port) is int and type(self) is Loop and not self._debug:
             connect = self._connect_numeric(host, port)
         if connect is None:
-            return await _UnixLoop.create_connection(self, protocol_factory, host, port, **kwargs)
+            return await super().create_connection(protocol_factory, host, port, **kwargs)
         fd = await connect
+        context = contextvars.copy_context()
         try:
             protocol = protocol_factory()
         except BaseException:
             os.close(fd)
             raise
         waiter = self.create_future()
-        transport = self._make_stream_fd(fd, protocol, waiter)
+        transport = self._make_stream_fd(fd, protocol, waiter, context)
         try:
             await waiter
         except BaseException:
@@ -252,6 +246,22 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, _UnixLoop):  # type: 
         return transport, protocol
 
     create_connection.__wrapped__ = _UnixLoop.create_connection  # type: ignore[attr-defined]
+
+    async def create_datagram_endpoint(
+        self, protocol_factory: Any, local_addr: Any = None, remote_addr: Any = None, **kwargs: Any
+    ) -> Any:
+        """Make a datagram transport; return (transport, protocol). Arguments and errors are asyncio's."""
+        return await self._create_endpoint(protocol_factory, local_addr, remote_addr, **kwargs)
+
+    create_datagram_endpoint.__wrapped__ = _UnixLoop.create_datagram_endpoint  # type: ignore[attr-defined]
+
+    if sys.version_info < (3, 13):
+
+        async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **kwargs: Any) -> Any:
+            """Listen on a host and port, or on several hosts; return the server. Arguments and errors are asyncio's."""
+            return await self._listen(protocol_factory, host, port, **kwargs)
+
+        create_server.__wrapped__ = _UnixLoop.create_server  # type: ignore[attr-defined]
 
     def _make_socket_transport(
         self,
@@ -269,6 +279,9 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, _UnixLoop):  # type: 
     def _make_datagram_transport(
         self, sock: Any, protocol: Any, address: Any = None, waiter: Any = None, extra: Any = None
     ) -> Any:
+        if type(protocol) is Refused:
+            sock.close()
+            raise protocol.exc
         self._ensure_fd_no_transport(sock)
         info = dict(extra or {})
         info["socket"] = trsock.TransportSocket(sock)
@@ -328,7 +341,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, _UnixLoop):  # type: 
         """Shake hands over an open transport; return the transport that protocol is to use from now on."""
         import ssl
 
-        from ._tls import TLSProtocol, take_buffered
+        from ._tls import TLSProtocol, move_reader, take_buffered
 
         if not isinstance(sslcontext, ssl.SSLContext):
             raise TypeError(f"sslcontext is expected to be an instance of ssl.SSLContext, got {sslcontext!r}")
@@ -360,6 +373,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, _UnixLoop):  # type: 
             resume.cancel()
             waiter = None  # its exception would keep the protocol alive
             raise
+        move_reader(protocol, transport, ssl_protocol._app_transport)
         return ssl_protocol._app_transport
 
     # Servers
@@ -411,7 +425,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, _UnixLoop):  # type: 
                 self._accept_failed(exc, True, sock, protocol_factory, server, backlog)
 
     def _accept_failed_connection(self, exc: BaseException, protocol: Any, transport: Any = None) -> None:
-        if self._debug:
+        if self._debug or transport is None:  # a handshake that failed is the peer's business
             context = {"message": "Error on transport creation for incoming connection", "exception": exc}
             if protocol is not None:
                 context["protocol"] = protocol

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from asyncio import tasks, unix_events
 from asyncio.log import logger
 from typing import Any
+
+_UnixSubprocessTransport: Any = unix_events._UnixSubprocessTransport  # type: ignore[attr-defined]
 
 
 def _exit_code(pid: int, transport: Any) -> int:
@@ -25,13 +28,77 @@ def _exit_code(pid: int, transport: Any) -> int:
         return status
 
 
-def _tell_exit(transport: Any, code: int) -> None:
-    """Tell a transport that its process ended, and let wait() return though a grandchild may still hold a pipe."""
-    transport._process_exited(code)
-    waiters, transport._exit_waiters = transport._exit_waiters or [], []  # gh-119710, mended in Python 3.13
-    for waiter in waiters:
-        if not waiter.done():
-            waiter.set_result(code)
+class SubprocessTransport(_UnixSubprocessTransport):  # type: ignore[misc]
+    """asyncio's transport with what newer Pythons mended in it; docs/asyncio-compat.md lists it."""
+
+    _closed: bool
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._waiting: set[Any] = set()  # for the exit: asyncio's own list is for the end of the pipes too
+        super().__init__(*args, **kwargs)
+
+    async def _wait(self) -> int:
+        if self._returncode is None:
+            waiter = self._loop.create_future()
+            self._waiting.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiting.discard(waiter)
+        return int(self._returncode)
+
+    def _process_exited(self, returncode: int) -> None:
+        super()._process_exited(returncode)
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def send_signal(self, signal: int) -> None:
+        """Send a signal, unless the process is known to have ended."""
+        self._check_proc()
+        if self._returncode is None:
+            try:
+                os.kill(self._proc.pid, signal)  # Popen's own would take the exit status from the loop
+            except ProcessLookupError:
+                pass
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Close the pipes and kill the process, if it runs."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._loop is not None and not self._loop.is_closed():
+            for protocol in self._pipes.values():
+                if protocol is not None:
+                    protocol.pipe.close()
+        if self._proc is not None and self._returncode is None and self._proc.poll() is None:
+            if self._loop.get_debug():
+                logger.warning("Close running child process: kill %r", self)
+            try:
+                self._proc.kill()
+            except (ProcessLookupError, PermissionError):  # it ended, or is another user's (setuid)
+                pass
+
+    async def _connect_pipes(self, waiter: Any) -> None:
+        await super()._connect_pipes(waiter)
+        if self._pending_calls is not None and self._proc is not None:  # it failed or was canceled
+            for protocol in self._pipes.values():
+                if protocol is not None:
+                    protocol.pipe.close()
+            for pipe in (self._proc.stdin, self._proc.stdout, self._proc.stderr):
+                if pipe is not None:
+                    pipe.close()
+
+
+SubprocessTransport.__name__ = SubprocessTransport.__qualname__ = "_UnixSubprocessTransport"  # as its repr has it on asyncio
 
 
 class Processes:
@@ -52,7 +119,7 @@ class Processes:
         **kwargs: Any,
     ) -> Any:
         waiter = self.create_future()
-        transport = unix_events._UnixSubprocessTransport(  # type: ignore[attr-defined]
+        transport = SubprocessTransport(
             self, protocol, args, shell, stdin, stdout, stderr, bufsize, waiter=waiter, extra=extra, **kwargs
         )
         self._watch_child(transport)
@@ -85,14 +152,22 @@ class Processes:
         if sys.version_info >= (3, 14):
             transport._process_exited(code)
         else:
-            self.call_soon(_tell_exit, transport, code)  # asyncio's watchers take one more turn there
+            self.call_soon(transport._process_exited, code)  # asyncio's watchers take one more turn there
 
     def _wait_for_child(self: Any, pid: int, transport: Any) -> None:
-        code = _exit_code(pid, transport)
-        if self.is_closed():
+        """Wait in a thread until a child ended; the loop takes its status, so that its number is its own until then."""
+        try:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:
+            pass  # somebody else has its status
+        try:
+            self.call_soon_threadsafe(self._child_ended, pid, transport)
+        except RuntimeError:
+            _exit_code(pid, transport)
             logger.warning("Loop %r that handles pid %r is closed", self, pid)
-        else:
-            self.call_soon_threadsafe(_tell_exit, transport, code)
+
+    def _child_ended(self, pid: int, transport: Any) -> None:
+        transport._process_exited(_exit_code(pid, transport))
 
     def _forget_children(self) -> None:
         for pidfd in self._children:

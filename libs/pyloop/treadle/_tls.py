@@ -34,6 +34,20 @@ class SSLTransport(_SSLTransport):  # type: ignore[misc]
         if ended:  # the peer's end came while reading was paused: asyncio would wait for a resume_reading() here
             protocol._loop.call_soon(protocol._flush_ended)  # or a callback of the flush itself closes
 
+    def is_closing(self) -> bool:
+        """Return True if this or the transport below is closing or closed."""
+        protocol = self._ssl_protocol
+        return self._closed or protocol is None or protocol._transport is not None and protocol._transport.is_closing()
+
+    def abort(self) -> None:
+        """Close at once; what was not sent is lost."""
+        self._force_close(None)
+
+    def _force_close(self, exc: BaseException | None) -> None:
+        self._closed = True
+        if self._ssl_protocol is not None:
+            self._ssl_protocol._abort(exc)
+
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return what is known of the connection, or default."""
         return default if self._ssl_protocol is None else super().get_extra_info(name, default)
@@ -72,7 +86,42 @@ class TLSProtocol(_treadle.TLSBase, _SSLProtocol):  # type: ignore[misc]
     _app_transport: SSLTransport | None
     _app_transport_created: bool
     _ssl_buffer: bytearray
+    _shutdown_timeout_handle: Any
     max_size = 1  # of the buffer that SSLProtocol would keep for each connection; the loop has one for all
+
+    def __init__(
+        self,
+        loop: Any,
+        app_protocol: Any,
+        sslcontext: Any,
+        waiter: Any,
+        server_side: bool = False,
+        server_hostname: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        if not server_side and sslcontext and sslcontext.check_hostname and not server_hostname:
+            raise ValueError("check_hostname requires server_hostname")  # else nobody checks who the peer is (gh-156793)
+        super().__init__(loop, app_protocol, sslcontext, waiter, server_side, server_hostname, **kwargs)
+
+    def _on_handshake_complete(self, handshake_exc: Any) -> None:
+        super()._on_handshake_complete(handshake_exc)
+        traceback = handshake_exc.__traceback__ if isinstance(handshake_exc, BaseException) else None
+        if traceback is not None and traceback.tb_frame.f_code is _SSLProtocol._on_handshake_complete.__code__:
+            traceback.tb_frame.clear()  # its argument is what has it in its traceback (gh-159049)
+        handshake_exc = traceback = None  # that frame knows this one
+
+    def _on_shutdown_complete(self, shutdown_exc: BaseException | None) -> None:
+        if shutdown_exc is not None:
+            super()._on_shutdown_complete(shutdown_exc)
+            return
+        if self._shutdown_timeout_handle is None:  # else close() has started it; it ends with the connection (gh-160520)
+            self._shutdown_timeout_handle = self._loop.call_later(self._ssl_shutdown_timeout, self._check_shutdown_timeout)
+        self._loop.call_soon(self._transport.close)
+
+    def _abort(self, exc: BaseException | None = None) -> None:
+        self._set_state(_State.UNWRAPPED)
+        if self._transport is not None:
+            self._transport._force_close(exc)
 
     def _get_app_transport(self) -> Any:
         if self._app_transport is None:
@@ -146,6 +195,14 @@ def take_buffered(protocol: Any, ssl_protocol: Any) -> None:
         if reader is not None and reader._buffer:
             ssl_protocol._incoming.write(reader._buffer)
             reader._buffer.clear()
+
+
+def move_reader(protocol: Any, transport: Any, tls_transport: Any) -> None:
+    """Let a StreamReader pause and resume the TLS transport from now on, and not the one below (gh-152431)."""
+    if isinstance(protocol, streams.StreamReaderProtocol):
+        reader = getattr(protocol, "_stream_reader", None)
+        if reader is not None and reader._transport is transport:
+            reader._transport = tls_transport
 
 
 class AcceptWaiter:
