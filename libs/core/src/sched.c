@@ -10,6 +10,7 @@ void tdl_sched_init(struct tdl_sched *s)
     tdl_queue_init(&s->ready);
     s->ready_count = 0;
     s->frozen = 0;
+    tdl_queue_init(&s->after);
     tdl_atomic_init_u32(&s->pushed, 0);
     s->armed = 0;
     s->stopping = false;
@@ -67,6 +68,28 @@ static bool tdl__ready_pop(struct tdl_sched *s, struct tdl_item **item)
     return canceled;
 }
 
+void tdl_sched_push_after(struct tdl_sched *s, struct tdl_item *item)
+{
+    TDL_ASSERT(s->running);
+    TDL_ASSERT(item->link.state == TDL_ITEM_IDLE);
+    item->link.state = TDL_ITEM_QUEUED;
+    tdl_queue_push(&s->after, &item->link);
+}
+
+bool tdl_sched_running(const struct tdl_sched *s)
+{
+    return s->running;
+}
+
+static void tdl__run_after(struct tdl_sched *s)
+{
+    struct tdl_link *link;
+    while ((link = tdl_queue_pop(&s->after)) != NULL) {
+        link->state = TDL_ITEM_IDLE;
+        tdl_item_of(link)->run(tdl_item_of(link));
+    }
+}
+
 size_t tdl_sched_run(struct tdl_sched *s)
 {
     size_t ran = 0;
@@ -83,6 +106,8 @@ size_t tdl_sched_run(struct tdl_sched *s)
         }
         ran++;
         item->run(item);
+        if (s->after.head != NULL)
+            tdl__run_after(s);
     }
     s->running = false;
     return ran;

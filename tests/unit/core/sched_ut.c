@@ -267,6 +267,39 @@ START_TEST(the_check_sees_a_wrong_count_and_a_wrong_order)
 }
 END_TEST
 
+static void run_after(struct tdl_item *item)
+{
+    trace_add('x');
+    (void)item;
+}
+
+static struct tdl_item behind;
+
+static void push_behind(struct tdl_item *item)
+{
+    trace_add('!');
+    ck_assert(tdl_sched_running(&sched));
+    tdl_sched_push_after(&sched, &behind);
+    tdl_sched_interrupt(&sched);
+    (void)item;
+}
+
+START_TEST(what_is_pushed_after_an_item_runs_before_the_rest_and_before_an_interrupt_takes_hold)
+{
+    struct tdl_item pusher;
+    setup();
+    tdl_item_init(&behind, run_after);
+    tdl_item_init(&pusher, push_behind);
+    tdl_sched_push(&sched, &a.item);
+    tdl_sched_push(&sched, &pusher);
+    tdl_sched_push(&sched, &b.item);
+    ck_assert_str_eq(run_once(&sched), "A!x");
+    ck_assert(!tdl_sched_running(&sched));
+    ck_assert(tdl_sched_check(&sched));
+    ck_assert_str_eq(run_once(&sched), "B");
+}
+END_TEST
+
 SUITE("core/sched", items_have_the_promised_sizes, a_generation_runs_in_the_order_pushed,
       what_a_generation_schedules_waits_for_the_next,
       what_is_pushed_after_the_freeze_is_not_in_the_generation, an_item_may_push_itself_again_from_its_run,
@@ -275,6 +308,7 @@ SUITE("core/sched", items_have_the_promised_sizes, a_generation_runs_in_the_orde
       an_item_may_cancel_a_later_one_of_its_generation,
       an_interrupted_run_leaves_the_rest_in_front_and_in_order,
       an_interrupt_outside_of_a_run_takes_nothing_away,
+      what_is_pushed_after_an_item_runs_before_the_rest_and_before_an_interrupt_takes_hold,
       a_stop_lets_the_generation_finish_and_stays_until_cleared, the_mark_counts_local_pushes,
       a_polled_queue_goes_behind_what_is_ready, drain_gives_back_everything_also_what_a_drop_adds,
       the_check_sees_a_wrong_count_and_a_wrong_order)

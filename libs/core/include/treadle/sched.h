@@ -56,6 +56,7 @@ struct tdl_sched {
     struct tdl_queue ready; /* by mark; the frozen generation is its front */
     size_t ready_count;     /* items in `ready`, canceled ones included */
     size_t frozen;          /* items of the generation still to run */
+    struct tdl_queue after; /* items to run as soon as the running one returns */
     tdl_atomic_u32 pushed;  /* local pushes so far; written by the owner only */
     uint32_t armed;         /* armings so far, orders equal deadlines */
     bool stopping;
@@ -146,6 +147,30 @@ size_t tdl_sched_freeze(struct tdl_sched *s);
  * Errors:  none; inside of run it is an assertion
  * Cost:    O(generation) and what the items do */
 size_t tdl_sched_run(struct tdl_sched *s);
+
+/* Queues an idle item to run as soon as the running item returns, ahead of all that is ready and of an interrupt.
+ * Thread:  owner, from an item
+ * Owns:    the item stays valid until its `run` is called
+ * Errors:  none; outside of run, or an item that is not idle, is an assertion
+ * Cost:    O(1) */
+void tdl_sched_push_after(struct tdl_sched *s, struct tdl_item *item);
+
+/* Returns how many items of the generation are still to run: within a turn, another number for each item that runs.
+ * Thread:  owner
+ * Owns:    nothing
+ * Errors:  none
+ * Cost:    O(1) */
+static inline size_t tdl_sched_left(const struct tdl_sched *s)
+{
+    return s->frozen;
+}
+
+/* Says whether an item runs now.
+ * Thread:  owner
+ * Owns:    nothing
+ * Errors:  none
+ * Cost:    O(1) */
+bool tdl_sched_running(const struct tdl_sched *s);
 
 /* Makes the run that is going on return after the current item. The rest of its generation stays in front,
  * in order, for the next turn.
