@@ -1,14 +1,15 @@
 # The layer table: what each library may link and include. It is the link table of the build, and
 # tools/layers.py holds every #include against it.
-set(TREADLE_LIBS base core wake pool resolve fileio)
+set(TREADLE_LIBS base core wake hold pool resolve fileio)
 
 set(TREADLE_LAYER_base "")
 set(TREADLE_LAYER_core base)
 set(TREADLE_LAYER_wake base)
+set(TREADLE_LAYER_hold base)
 set(TREADLE_LAYER_pool base wake)
 set(TREADLE_LAYER_resolve base wake pool)
 set(TREADLE_LAYER_fileio base wake pool)
-set(TREADLE_LAYER_pyloop base core wake pool resolve fileio)
+set(TREADLE_LAYER_pyloop base core wake hold pool resolve fileio)
 set(TREADLE_LAYER_cli base core wake pool resolve fileio)
 
 # Fills out with the targets of the layer's libraries that exist in this tree.
