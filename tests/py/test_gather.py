@@ -1,9 +1,10 @@
-"""Transports that write more than once a turn: the writes leave together at the turn's end, and nobody can tell
-otherwise: order, errors, flow control and what follows a write are asyncio's."""
+"""Transports that write more than once in a step of the program: the writes leave together at the step's end, or after a
+millisecond, and nobody can tell otherwise: order, errors, flow control and what follows a write are asyncio's."""
 import asyncio
 import ctypes
 import os
 import random
+import select
 import socket
 import struct
 import threading
@@ -18,7 +19,8 @@ from twin import run_arm
 
 pytestmark = pytest.mark.skipif(twin.LOOP_MODULE != "treadle", reason="asyncio sends every write at once")
 TCP_INFO_DATA_SEGS_OUT = 156
-UNLEARN_TURNS = 8
+UNLEARN_STEPS = 8
+USUAL_NS = 10**6
 
 
 def segments(transport):
@@ -47,10 +49,17 @@ def alone(case, *args, factory=twin.gathering_loop):
     return run_arm(factory, False, case, args)[0].get("main", [])
 
 
-def same(case, *args):
+def hasty_loop():
+    """A loop whose transports all hold, no longer than is usual."""
+    loop = twin.subject_loop()
+    loop._shape_holds(True, USUAL_NS)
+    return loop
+
+
+def same(case, *args, factory=twin.gathering_loop):
     """Runs a case on asyncio and on treadle with every transport gathering, and asserts that both recorded the same."""
     for debug in (False, True):
-        assert run_arm(twin.gathering_loop, debug, case, args) == run_arm(twin.reference_loop, debug, case, args)
+        assert run_arm(factory, debug, case, args) == run_arm(twin.reference_loop, debug, case, args)
 
 
 @pytest.fixture(params=["tcp", "unix"])
@@ -62,6 +71,7 @@ async def learnt(t, family="tcp"):
     transport, protocol, peer = await raw(t, family)
     transport.write(b"1")
     transport.write(b"2")
+    await t.turns(1)
     assert take(peer, 2) == b"12"
     return transport, protocol, peer
 
@@ -72,7 +82,7 @@ async def end(protocol, transport, peer):
     peer.close()
 
 
-def test_two_writes_of_a_turn_leave_in_one_system_call_once_learnt():
+def test_two_writes_of_a_step_leave_in_one_system_call_once_learnt():
     async def case(t):
         transport, protocol, peer = await learnt(t)
         before = segments(transport)
@@ -83,10 +93,10 @@ def test_two_writes_of_a_turn_leave_in_one_system_call_once_learnt():
         t.log(take(peer, 8), segments(transport) - before)
         await end(protocol, transport, peer)
 
-    assert alone(case, factory=twin.subject_loop) == [(b"",), (b"headbody", 1)]
+    assert alone(case, factory=twin.patient_loop) == [(b"",), (b"headbody", 1)]
 
 
-def test_a_transport_that_writes_once_a_turn_sends_at_once(family):
+def test_a_transport_that_writes_once_a_step_sends_at_once(family):
     async def case(t, family):
         transport, protocol, peer = await raw(t, family)
         for _ in range(3):
@@ -95,13 +105,13 @@ def test_a_transport_that_writes_once_a_turn_sends_at_once(family):
             await t.turns(1)
         await end(protocol, transport, peer)
 
-    assert alone(case, family, factory=twin.subject_loop) == [(b"x",)] * 3
+    assert alone(case, family, factory=twin.patient_loop) == [(b"x",)] * 3
 
 
-def test_what_was_learnt_is_forgotten_after_turns_with_one_write(family):
+def test_what_was_learnt_is_forgotten_after_steps_with_one_write(family):
     async def case(t, family):
         transport, protocol, peer = await learnt(t, family)
-        for _ in range(UNLEARN_TURNS):
+        for _ in range(UNLEARN_STEPS):
             transport.write(b"x")
             t.log(take(peer))
             await t.turns(1)
@@ -110,10 +120,10 @@ def test_what_was_learnt_is_forgotten_after_turns_with_one_write(family):
         t.log(take(peer, 1))
         await end(protocol, transport, peer)
 
-    assert alone(case, family, factory=twin.subject_loop) == [(b"",)] * UNLEARN_TURNS + [(b"x",)]
+    assert alone(case, family, factory=twin.patient_loop) == [(b"",)] * UNLEARN_STEPS + [(b"x",)]
 
 
-def test_two_tls_writes_of_a_turn_leave_in_one_system_call(certificate):
+def test_two_tls_writes_of_a_step_leave_in_one_system_call(certificate):
     async def case(t):
         got = []
         made = t.loop.create_future()
@@ -147,7 +157,7 @@ def test_two_tls_writes_of_a_turn_leave_in_one_system_call(certificate):
         server.close()
         await server.wait_closed()
 
-    assert alone(case, factory=twin.subject_loop) == [(1,)]
+    assert alone(case, factory=twin.patient_loop) == [(1,)]
 
 
 def test_order_is_kept_with_large_writes_of_every_kind_between(family):
@@ -226,7 +236,7 @@ def test_another_threads_write_leaves_at_once(family):
 
 
 def test_another_threads_write_takes_what_is_held_along(family):
-    """The turn may wait for the thread, and the thread for the answer."""
+    """The step may wait for the thread, and the thread for the answer."""
     async def case(t, family):
         transport, protocol, peer = await raw(t, family)
         transport.write(b"head")
@@ -271,11 +281,11 @@ def test_an_exit_that_pause_writing_raises_leaves_the_write_and_ends_the_run(fam
 
 
 @pytest.mark.parametrize("end_by", ["stop", "exit", "outside"])
-def test_a_run_that_ends_has_sent_what_its_last_turn_wrote(family, end_by):
+def test_a_run_that_ends_has_sent_what_its_last_step_wrote(family, end_by):
     def case(t, family):
         transport, protocol, peer = t.run(raw(t, family))
 
-        def last_turn():
+        def last_step():
             transport.write(b"head")
             transport.write(b"body")
             if end_by == "exit":
@@ -286,7 +296,7 @@ def test_a_run_that_ends_has_sent_what_its_last_turn_wrote(family, end_by):
             transport.write(b"head")
             transport.write(b"body")
         else:
-            t.loop.call_soon(last_turn)
+            t.loop.call_soon(last_step)
             try:
                 t.loop.run_forever()
             except SystemExit:
@@ -334,11 +344,12 @@ def test_what_a_forked_child_writes_is_sent_by_the_child(family, held):
         t.log(take(peer, 11 if held else 7))
         await end(protocol, transport, peer)
 
-    assert alone(case, family, held) == [(b"child's" + (b"head" if held else b""),)]
+    assert alone(case, family, held) == [((b"head" if held else b"") + b"child's",)]
+    same(case, family, held)
 
 
 @pytest.mark.parametrize("writes", [1, 2, 3])
-def test_a_failure_at_the_turns_end_is_told_as_asyncio_tells_a_failed_write(family, writes):
+def test_a_failure_at_the_steps_end_is_told_as_asyncio_tells_a_failed_write(family, writes):
     async def case(t, family, writes):
         transport, protocol, peer = await raw(t, family)
         peer.send(b"unread")
@@ -386,4 +397,233 @@ def test_writelines_with_a_wrong_line_sends_none_of_them(family):
         await end(protocol, transport, peer)
 
     same(case, family)
-    assert alone(case, family, factory=twin.subject_loop) == [("refused", 0), (b"x", b"")] * 2
+    assert alone(case, family, factory=twin.patient_loop) == [("refused", 0), (b"x", b"")] * 2
+
+
+def readable(peer):
+    """Whether something arrives at the peer, waited for without giving the GIL to anybody."""
+    wanted = struct.pack("ihh", peer.fileno(), select.POLLIN, 0)
+    poll = ctypes.PyDLL(None, use_errno=True).poll
+    return poll(ctypes.create_string_buffer(wanted), 1, 20_000) == 1
+
+
+def test_a_write_leaves_when_the_step_that_made_it_ends(family):
+    """The rest of its turn, which may take long, does not hold it up: callbacks, steps of tasks, protocols, exceptions."""
+    async def case(t, family):
+        transport, protocol, peer = await learnt(t, family)
+
+        async def task():
+            transport.write(b"b")
+            await asyncio.sleep(0)
+
+        def data_received(data):
+            transport.write(b"c")
+            t.loop.call_soon(look)
+
+        def failing():
+            transport.write(b"d")
+            raise ValueError
+
+        def look():
+            t.log(take(peer))
+
+        protocol.data_received = data_received
+        t.loop.call_soon(transport.write, b"a")
+        t.loop.call_soon(look)
+        made = t.loop.create_task(task())
+        t.loop.call_soon(look)
+        t.loop.call_soon(failing)
+        t.loop.call_soon(look)
+        await made
+        peer.send(b"x")
+        await t.turns(5)
+        await end(protocol, transport, peer)
+
+    assert alone(case, family, factory=twin.patient_loop) == [(b"a",), (b"b",), (b"d",), (b"c",)]
+    same(case, family)
+
+
+@pytest.mark.parametrize("gil", ["given", "kept"])
+def test_a_write_leaves_while_its_step_goes_on(family, gil):
+    async def case(t, family, gil):
+        transport, protocol, peer = await learnt(t, family)
+        for word in (b"progress", b"more", b"most"):
+            transport.write(word)
+            if gil == "kept":
+                assert readable(peer)
+            else:
+                assert select.select([peer], [], [], 20)[0]
+            t.log(take(peer))
+        await t.turns(1)
+        transport.write(b"head")  # another step, and as before
+        transport.write(b"body")
+        await t.turns(1)
+        t.log(take(peer, 8))
+        await end(protocol, transport, peer)
+
+    same(case, family, gil, factory=hasty_loop)
+    same(case, family, gil, factory=twin.subject_loop)
+
+
+def test_what_a_slow_step_writes_is_sent_once_and_in_order_by_whoever_sends(family):
+    async def case(t, family):
+        transport, protocol, peer = await learnt(t, family)
+        rng = random.Random(7)
+        sent, got = bytearray(), bytearray()
+        for _ in range(60):
+            for _ in range(rng.randrange(1, 6)):
+                data = rng.randbytes(rng.choice([1, 100, 3000, 40_000]))
+                sent += data
+                if rng.randrange(5):
+                    transport.write(data)
+                else:
+                    transport.writelines([data, b""])
+                if not rng.randrange(3):
+                    select.select([], [], [], rng.random() / 500)  # as long as the thread waits, or half, or twice
+            got += take(peer)
+            await t.turns(1)
+        while len(got) < len(sent):
+            got += take(peer)
+            await t.turns(1)
+        t.log(got == sent)
+        await end(protocol, transport, peer)
+
+    assert alone(case, family, factory=hasty_loop) == [(True,)]
+
+
+def test_a_connection_that_ends_while_its_step_goes_on_is_told_as_asyncios(family):
+    async def case(t, family):
+        transport, protocol, peer = await raw(t, family)
+        peer.send(b"unread")
+        t.loop.call_soon(transport.pause_reading)
+        await t.turns(2)
+        reset(peer)
+        transport.write(b"x")
+        select.select([], [], [], 0.003)
+        transport.write(b"y")
+        await protocol.done
+        t.log(transport.is_closing(), transport.get_write_buffer_size())
+
+    same(case, family, factory=hasty_loop)
+
+
+REPLACED = """
+import asyncio, os, signal, socket, subprocess, sys, threading
+import twin
+PROGRAM = [sys.executable, "-S", "-c", ""]
+
+def end(how):
+    if how == "execv":
+        os.execv(sys.executable, PROGRAM)
+    elif how == "execve":
+        os.execve(sys.executable, PROGRAM, {})
+    elif how == "execlp":
+        os.execlp("true", "true")
+    elif how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif how == "pthread_kill":
+        signal.pthread_kill(threading.get_ident(), signal.SIGKILL)
+    elif how == "posix_spawn":
+        os.waitpid(os.posix_spawn(sys.executable, PROGRAM, {}), 0)
+    elif how == "system":
+        os.system("true")
+    else:
+        subprocess.run(PROGRAM)
+
+async def main(number, how):
+    _, writer = await asyncio.open_connection(sock=socket.socket(fileno=number))
+    writer.write(b"1")
+    writer.write(b"2")
+    await asyncio.sleep(0)
+    writer.write(b"last")
+    writer.write(b"words")
+    end(how)
+    # Whoever starts a program has sent before it began.
+    peer = socket.socket(fileno=int(sys.argv[3]))
+    peer.setblocking(False)
+    os._exit(0 if peer.recv(20, socket.MSG_PEEK) == b"12lastwords" else 1)
+
+loop = twin.patient_loop()
+loop.run_until_complete(main(int(sys.argv[1]), sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("how", ["execv", "execve", "execlp", "kill", "pthread_kill", "posix_spawn", "system", "subprocess"])
+def test_what_ends_or_replaces_the_process_finds_the_writes_sent(python, how):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for sock in (ours, theirs):
+            sock.set_inheritable(True)
+        numbers = (str(theirs.fileno()), how, str(ours.fileno()))
+        done = python("-c", REPLACED, *numbers, pass_fds=(ours.fileno(), theirs.fileno()))
+        assert done.returncode == (-9 if "kill" in how else 0), done.stderr
+        theirs.close()
+        assert take(ours, 11) == b"12lastwords"
+
+
+REFUSED = """
+import asyncio, socket, sys
+import twin
+
+def hook(event, args):
+    if event == "sys.addaudithook":
+        raise PermissionError("no hooks here")
+
+async def main():
+    ours, peer = socket.socketpair()
+    peer.setblocking(False)
+    _, writer = await asyncio.open_connection(sock=ours)
+    writer.write(b"1")
+    writer.write(b"2")
+    writer.write(b"3")
+    print(peer.recv(10))
+    writer.close()
+
+sys.addaudithook(hook)
+loop = twin.patient_loop()
+loop.run_until_complete(main())
+loop.close()
+"""
+
+
+def test_nothing_is_held_where_what_replaces_the_process_cannot_be_heard_of(python):
+    assert python(code=REFUSED, check=True).stdout == "b'123'\n"
+
+
+THREADS = """
+import asyncio, os, socket, sys, warnings
+import twin
+warnings.simplefilter("error")
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+async def main():
+    ours, peer = socket.socketpair()
+    _, writer = await asyncio.open_connection(sock=ours)
+    for _ in range(3):
+        writer.write(b"1")
+        writer.write(b"2")
+        await asyncio.sleep(0)
+        counts.append(threads())
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if threads() == 1 else 1)
+        counts.append(os.waitpid(pid, 0)[1])
+        counts.append(threads())
+    writer.close()
+    peer.close()
+
+counts = []
+for _ in range(2):
+    loop = twin.gathering_loop()
+    loop.run_until_complete(main())
+    loop.close()
+    counts.append(threads())
+print(counts == ([2, 0, 1] * 3 + [1]) * 2 or counts)
+"""
+
+
+def test_the_thread_that_sends_is_gone_with_the_loops_and_before_a_fork(python):
+    """From 3.12 on Python warns of a fork while there are threads."""
+    assert python(code=THREADS, check=True).stdout == "True\n"

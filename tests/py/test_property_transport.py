@@ -204,7 +204,7 @@ def run(factory, *args):
 
 
 def holds(subject, sequence):
-    """Whether a transport may hold a write for the turn's end: it was told to, or saw two in one turn."""
+    """Whether a transport may hold a write for the step's end: it was told to, or saw two in one step."""
     return subject is twin.gathering_loop or twin.GATHER_ALL or any(
         op[0] == "at_once" and sum(each[0] == "write" for each in op[1]) > 1 for op in sequence)
 

@@ -21,8 +21,9 @@ import pytest
 # A self-check of the tests: TREADLE_TEST_LOOP=asyncio compares asyncio with itself.
 LOOP_MODULE = os.environ.get("TREADLE_TEST_LOOP", "treadle")
 MODES = ("plain", "debug")
-# Another: every case with transports that hold all their small writes for the turn's end.
+# Another: every case with transports that hold all their small writes until the step's end.
 GATHER_ALL = os.environ.get("TREADLE_TEST_GATHER") == "all"
+HOLD_NS = 3600 * 10**9
 # Under AddressSanitizer, which keeps freed memory and slows everything down.
 SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
 # A case that takes longer hangs.
@@ -44,15 +45,23 @@ def subject_loop():
     """A new loop of the module under test."""
     loop = importlib.import_module(LOOP_MODULE).new_event_loop()
     if GATHER_ALL:
-        loop._gather_all()
+        loop._shape_holds(True, HOLD_NS)
+    return loop
+
+
+def patient_loop():
+    """The same, whose held writes wait for the step's end however long a busy machine makes the step."""
+    loop = subject_loop()
+    if LOOP_MODULE == "treadle":
+        loop._shape_holds(GATHER_ALL, HOLD_NS)
     return loop
 
 
 def gathering_loop():
-    """The same, whose transports hold their small writes for the turn's end without having learnt it."""
+    """The same, whose transports hold their small writes without having learnt it."""
     loop = subject_loop()
     if LOOP_MODULE == "treadle":
-        loop._gather_all()
+        loop._shape_holds(True, HOLD_NS)
     return loop
 
 

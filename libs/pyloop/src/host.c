@@ -29,7 +29,6 @@ static struct tdl_link *host_take(struct tdl_host *host)
 static void host_before_poll(struct tdl_host *host)
 {
     TdlLoop *loop = loop_of(host);
-    tdl__streams_flush(loop);
     if (loop->dirty != NULL) {
         tdl__poller_apply(loop);
     }
@@ -178,7 +177,6 @@ static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_que
     loop->others = others_alive();
     poll_gated(loop, timeout_ns, io);
     tdl__signals_give(loop); /* before anything runs that could look */
-    loop->gathering = true;  /* until the next before_poll */
 }
 
 void tdl__host_init(TdlLoop *loop)

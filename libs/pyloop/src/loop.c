@@ -57,7 +57,8 @@ static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
     loop->fired_tail = &loop->fired;
     tdl_node_init(&loop->again);
     tdl_sched_init(&loop->sched);
-    tdl_queue_init(&loop->flush);
+    tdl_hold_init(&loop->hold);
+    tdl_item_init(&loop->hold_item, tdl__streams_send_held);
     tdl__gate_init(&loop->gate, false);
     tdl__host_init(loop);
     const struct tdl_wake_options wake_options = {.edge = true};
@@ -113,6 +114,7 @@ static void loop_close_native(TdlLoop *loop)
     if (!loop->closing) {
         loop->closing = true;
         close_all(loop);
+        tdl_hold_close(&loop->hold);
         loop->closing = false;
     }
 }
@@ -348,16 +350,16 @@ static PyObject *loop_shape_turns(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* For tests: every transport holds its small writes for the turn's end, learnt or not. */
-static PyObject *loop_gather_all(PyObject *self, PyObject *Py_UNUSED(ignored))
+/* For tests: whether every transport holds its small writes until the step's end, learnt or not, and how long at most. */
+static PyObject *loop_shape_holds(PyObject *self, PyObject *args)
 {
-    TDL_LOOP(self)->gather_all = true;
-    Py_RETURN_NONE;
-}
-
-static PyObject *loop_flush_writes(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    tdl__streams_flush(TDL_LOOP(self));
+    int all;
+    unsigned long long limit_ns;
+    if (!PyArg_ParseTuple(args, "pK:_shape_holds", &all, &limit_ns)) {
+        return NULL;
+    }
+    TDL_LOOP(self)->gather_all = all != 0;
+    tdl_hold_set_limit(&TDL_LOOP(self)->hold, limit_ns);
     Py_RETURN_NONE;
 }
 
@@ -461,8 +463,7 @@ static PyMethodDef loop_own_methods[] = {
     {"_signal_fds", loop_signal_fds, METH_NOARGS, NULL},
     {"_gate_off", loop_gate_off, METH_NOARGS, NULL},
     {"_shape_turns", loop_shape_turns, METH_VARARGS, NULL},
-    {"_gather_all", loop_gather_all, METH_NOARGS, NULL},
-    {"_flush_writes", loop_flush_writes, METH_NOARGS, NULL},
+    {"_shape_holds", loop_shape_holds, METH_VARARGS, NULL},
     {"_native_info", loop_native_info, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

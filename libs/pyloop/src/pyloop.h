@@ -12,6 +12,7 @@
 #include <uv.h>
 
 #include "treadle/assert.h"
+#include "treadle/hold.h"
 #include "treadle/inbox.h"
 #include "treadle/list.h"
 #include "treadle/sched.h"
@@ -72,6 +73,13 @@ struct tdl_watch;
     XX(sockname)                                                                                             \
     XX(write)
 
+/* Whether what replaces the process is heard of before it does. */
+enum tdl_exec_watch {
+    TDL_EXEC_UNKNOWN, /* nobody needed to know yet */
+    TDL_EXEC_SEEN,
+    TDL_EXEC_UNSEEN, /* an audit hook of the program refused ours */
+};
+
 /* What the module owns; found from any of its types. */
 struct tdl_module_state {
     PyTypeObject *loop_type;
@@ -100,6 +108,7 @@ struct tdl_module_state {
     PyObject *loop_kwname;  /* ("loop",) */
     PyObject *task_kwnames; /* ("loop", "name", "context") */
     bool registry_seen;     /* by tdl__registry_quicken */
+    uint8_t exec_watch;     /* enum tdl_exec_watch */
     bool snapshots;         /* callbacks scheduled from one context may share one copy of it until they run */
 #define TDL_NAME_FIELD(name) PyObject *str_##name;
     TDL_NAMES(TDL_NAME_FIELD)
@@ -225,7 +234,8 @@ struct tdl_loop {
     struct tdl_node again;   /* watches to find readable at the next poll, whatever the kernel says */
     struct tdl_watch *fired; /* poll: watches with revents */
     struct tdl_watch **fired_tail;
-    struct tdl_queue flush;      /* transports that hold writes for the turn's end */
+    struct tdl_hold hold;        /* what stream transports wrote in this step and have not sent */
+    struct tdl_item hold_item;   /* sends it at the step's end */
     struct files_context *files; /* file contexts with operations to submit before the poll */
     PyObject *debug_info;        /* {handle address: [source traceback, repr]} in debug mode */
     PyObject *thread_id;         /* int while running, else None */
@@ -254,7 +264,6 @@ struct tdl_loop {
     bool guard_armed;
     bool guard_due; /* the next sleep may be long: it takes the wakeup descriptor */
     bool wakeup_taken; /* the wakeup descriptor is the loop's until its sleep is over */
-    bool gathering;   /* between a poll and the next: a transport may hold a write, it will be sent */
     bool gather_all;  /* for tests: every transport holds its small writes */
     bool closing;     /* close runs destructors, which may ask for it again */
     int fork_error;   /* why libuv could not be given an epoll of its own in this child */
@@ -384,7 +393,7 @@ enum { TDL_MIXIN_SLOTS = 4 };
 int tdl__stream_type(PyObject *module);
 int tdl__acceptor_type(PyObject *module);
 PyObject *tdl__stream_item_owner(struct tdl_item *item);
-void tdl__streams_send_held(TdlLoop *loop);
+void tdl__streams_send_held(struct tdl_item *item);
 int tdl__parse_write_limits(TdlLoop *loop, PyObject *args, PyObject *kwargs, size_t *high_water,
                             size_t *low_water);
 int tdl__parse_water(PyObject *value, size_t *water);
@@ -424,15 +433,6 @@ static inline void tdl__gil_take(PyThreadState *given)
         int error = errno;
         PyEval_RestoreThread(given);
         errno = error;
-    }
-}
-
-/* Send what the loop's transports hold, and let them hold no more until the next poll is over. */
-static inline void tdl__streams_flush(TdlLoop *loop)
-{
-    loop->gathering = false;
-    if (!tdl_queue_is_empty(&loop->flush)) {
-        tdl__streams_send_held(loop);
     }
 }
 

@@ -95,7 +95,6 @@ PyObject *tdl__loop_run(TdlLoop *loop, bool main_thread)
     /* A loop that does not run may become garbage, and with it what is still queued. */
     tdl_sched_visit(&loop->sched, track_item, NULL);
     PyObject *exc = PyErr_GetRaisedException();
-    tdl__streams_flush(loop);
     tdl__snapshot_forget(loop);
     if (exc != NULL) {
         PyErr_SetRaisedException(exc);

@@ -33,12 +33,13 @@ typedef struct tdl_stream {
     PyObject *sock;         /* NULL until somebody asks for it, if the descriptor came from accept */
     const int *sock_number; /* where that socket keeps its number, or NULL */
     PyObject *server;
-    PyObject *empty_waiter; /* what a sendfile waits for: the queue to drain, then the kernel; the loss ends it */
+    PyObject
+        *empty_waiter; /* what a sendfile waits for: the queue to drain, then the kernel; the loss ends it */
     PyObject *lost_exc;
     struct tdl_watch *watch;
     struct tdl_item read_item, write_item, start_item, lost_item;
-    struct tdl_link flush_link; /* in the loop's flush list, which owns a reference then */
-    PyObject **queue;           /* bytes objects not sent yet, from queue_head on */
+    struct tdl_held *held; /* small writes that wait for the step's end, with a reference to this; or NULL */
+    PyObject **queue;      /* bytes objects not sent yet, from queue_head on; none while something is held */
     uint32_t queue_head, queue_len, queue_cap;
     uint32_t read_hint; /* size of the next direct read; 0 reads through the loop's buffer */
     size_t head_sent;   /* bytes of the first queued object that are sent */
@@ -48,18 +49,17 @@ typedef struct tdl_stream {
     int family, type, proto;
     uint32_t dropped_writes; /* writes after the connection was lost */
     uint32_t write_turn;     /* number of the turn of the last write(), cut to 32 bits */
+    uint32_t write_left;     /* and the items that were left of it then: the two tell the step */
     uint8_t state;           /* enum tdl_stream_state */
-    uint8_t gather;          /* turns whose first small write waits for the turn's end; learnt */
-    bool held;               /* what is queued waits for the turn's end, not for the kernel */
-    bool flush_listed;
-    bool buffered;        /* the protocol is an asyncio.BufferedProtocol */
-    bool tls;             /* the protocol is treadle's own for TLS */
-    bool paused;          /* pause_reading() */
-    bool eof;             /* write_eof() */
-    bool read_eof;        /* the peer will send no more */
-    bool started;         /* connection_made was due, reading may begin */
-    bool protocol_paused; /* pause_writing() was called */
-    bool sendfile;        /* a sendfile owns the descriptor */
+    uint8_t gather;          /* steps whose first small write waits for the step's end; learnt */
+    bool buffered;           /* the protocol is an asyncio.BufferedProtocol */
+    bool tls;                /* the protocol is treadle's own for TLS */
+    bool paused;             /* pause_reading() */
+    bool eof;                /* write_eof() */
+    bool read_eof;           /* the peer will send no more */
+    bool started;            /* connection_made was due, reading may begin */
+    bool protocol_paused;    /* pause_writing() was called */
+    bool sendfile;           /* a sendfile owns the descriptor */
     uint8_t peer_len;
     union tdl_stream_addr peer;
 } TdlStream;
@@ -84,8 +84,16 @@ extern PyMethodDef tdl__stream_write_methods[];
 void tdl__stream_write_run(struct tdl_item *item);
 void tdl__stream_queue_clear(TdlStream *t);
 void tdl__stream_maybe_pause(TdlStream *t);
+int tdl__stream_queue_push(TdlStream *t, PyObject *data, size_t sent);
+void tdl__stream_send_failed(TdlStream *t, int error);
+int tdl__stream_wait_rest(TdlStream *t);
+
+/* stream_hold.c */
+bool tdl__stream_hold(TdlStream *t, const void *data, size_t len);
+int tdl__stream_held_to_queue(TdlStream *t);
 void tdl__stream_send_held(TdlStream *t);
 void tdl__stream_end_sendfile(TdlStream *t);
+ssize_t tdl__stream_send_behind_held(TdlStream *t, const void *data, size_t len);
 
 /* stream_close.c */
 extern PyMethodDef tdl__stream_close_methods[];
@@ -103,10 +111,10 @@ static inline int tdl__stream_fd(const TdlStream *t)
     return t->sock_number == NULL || *t->sock_number == t->fd ? t->fd : -1;
 }
 
-/* Send what was held for the turn's end: whoever calls this is about to do what could tell the difference. */
+/* Send what was held for the step's end: whoever calls this is about to do what could tell the difference. */
 static inline void tdl__stream_flush(TdlStream *t)
 {
-    if (t->held) {
+    if (t->held != NULL) {
         tdl__stream_send_held(t);
     }
 }

@@ -1,6 +1,5 @@
-/* Writing: send at once, queue what the kernel does not take, and tell the protocol when to stop and go on.
- * A transport that was seen to write more than once in a turn holds its small writes until the turn's end, and sends
- * them in one system call: one wake-up of the peer for a head and its body. */
+/* Writing: send at once, or hold for the step's end (stream_hold.c), queue what the kernel does not take, and tell the
+ * protocol when to stop and go on. */
 #include "stream.h"
 
 #include <errno.h>
@@ -13,8 +12,6 @@ enum {
     TDL_WRITE_IOV_MAX = 64,     /* buffers in one sendmsg */
     TDL_WRITE_LOST_LOG_MIN = 5, /* asyncio's LOG_THRESHOLD_FOR_CONNLOST_WRITES */
     TDL_WRITE_QUEUE_MIN = 4,
-    TDL_WRITE_HOLD_MAX = 16 * 1024, /* bytes that wait for the turn's end at most */
-    TDL_WRITE_GATHER_TURNS = 8,     /* turns with one write that unlearn the gathering */
 };
 
 void tdl__stream_queue_clear(TdlStream *t)
@@ -32,7 +29,7 @@ void tdl__stream_queue_clear(TdlStream *t)
 }
 
 /* Keep a reference to data, of which the first `sent` bytes are out already. */
-static int queue_push(TdlStream *t, PyObject *data, size_t sent)
+int tdl__stream_queue_push(TdlStream *t, PyObject *data, size_t sent)
 {
     if (t->queue_head + t->queue_len == t->queue_cap) {
         if (t->queue_head > t->queue_cap / 2) {
@@ -192,7 +189,7 @@ void tdl__stream_end_sendfile(TdlStream *t)
     }
 }
 
-static void send_failed(TdlStream *t, int error)
+void tdl__stream_send_failed(TdlStream *t, int error)
 {
     tdl__stream_queue_clear(t);
     (void)tdl__watch_unset(t->watch, UV_WRITABLE);
@@ -223,7 +220,7 @@ static void write_ready(TdlStream *t)
     ssize_t n = send_queue(t);
     if (n < 0) {
         if (!would_block(errno)) {
-            send_failed(t, errno);
+            tdl__stream_send_failed(t, errno);
         }
         return;
     }
@@ -240,7 +237,7 @@ void tdl__stream_write_run(struct tdl_item *item)
     if (tdl__watch_failed(t->watch)) {
         tdl__stream_unwatched(t);
     }
-    if (!t->loop->closed && t->state <= TDL_STREAM_CLOSING && t->queue_len > 0 && !t->held) {
+    if (!t->loop->closed && t->state <= TDL_STREAM_CLOSING && t->queue_len > 0) {
         PyObject *context = Py_NewRef(t->context);
         if (PyContext_Enter(context) == 0) {
             write_ready(t);
@@ -308,13 +305,13 @@ static int keep(TdlStream *t, PyObject *data, const Py_buffer *view, size_t sent
         rest = PyBytes_FromStringAndSize((const char *)view->buf + sent, view->len - (Py_ssize_t)sent);
         sent = 0;
     }
-    int code = rest != NULL ? queue_push(t, rest, sent) : -1;
+    int code = rest != NULL ? tdl__stream_queue_push(t, rest, sent) : -1;
     Py_XDECREF(rest);
     return code;
 }
 
 /* Wait for the kernel to take the queue. */
-static int wait_rest(TdlStream *t)
+int tdl__stream_wait_rest(TdlStream *t)
 {
     if (t->queue_len > 0 && t->state < TDL_STREAM_LOST && want_writable(t) == 0) {
         tdl__stream_maybe_pause(t);
@@ -327,94 +324,10 @@ static void send_queued(TdlStream *t)
 {
     ssize_t n = send_queue(t);
     if (n < 0 && !would_block(errno)) {
-        send_failed(t, errno);
+        tdl__stream_send_failed(t, errno);
     } else if (n > 0) {
         queue_sent(t, (size_t)n);
     }
-}
-
-/* A failure is told to the protocol; what is left raised is pause_writing's exit, for a write() to raise. What is dropped
- * with the write that failed does not count for asyncio's warning about writes to a lost connection: the program could
- * not know yet. In a forked child it is the parent that sends. */
-static int send_held(TdlStream *t)
-{
-    t->held = false;
-    if (tdl__uv_forked(t->loop)) {
-        tdl__stream_queue_clear(t);
-        return 0;
-    }
-    send_queued(t);
-    return PyErr_Occurred() ? -1 : wait_rest(t);
-}
-
-/* Leaves no exception: what is held is below the high-water mark, so no pause_writing is called. */
-void tdl__stream_send_held(TdlStream *t)
-{
-    if (send_held(t) < 0) {
-        PyErr_WriteUnraisable((PyObject *)t);
-    }
-}
-
-void tdl__streams_send_held(TdlLoop *loop)
-{
-    struct tdl_link *link = tdl_queue_take(&loop->flush);
-    while (link != NULL) {
-        TdlStream *t = TDL_CONTAINER_OF(link, TdlStream, flush_link);
-        link = link->next;
-        t->flush_listed = false;
-        if (t->held) {
-            if (t->queue_len == 1 && t->gather > 0) {
-                t->gather--;
-            }
-            tdl__stream_send_held(t);
-        }
-        Py_DECREF(t);
-    }
-}
-
-static size_t hold_max(const TdlStream *t)
-{
-    return t->high_water < TDL_WRITE_HOLD_MAX ? t->high_water : TDL_WRITE_HOLD_MAX;
-}
-
-/* Learn from a write whether the next turn's should be held. */
-static void note_write(TdlStream *t)
-{
-    uint32_t turn = (uint32_t)t->loop->turns;
-    if (t->write_turn != turn) {
-        t->write_turn = turn;
-    } else {
-        t->gather = TDL_WRITE_GATHER_TURNS;
-    }
-}
-
-/* Another thread's write may not wait for the turn's end: the turn may wait for what the write brings about. */
-static bool in_run_thread(const TdlStream *t)
-{
-    return PyThread_get_thread_ident() == t->loop->run_thread;
-}
-
-/* Whether a write may wait for the turn's end. A forked child's may not until the loop is its own: what is held then is
- * the parent's to send. */
-static bool may_hold(const TdlStream *t, size_t len)
-{
-    const TdlLoop *loop = t->loop;
-    return (t->gather > 0 || loop->gather_all) && loop->gathering && t->state == TDL_STREAM_OPEN &&
-           len <= hold_max(t) && in_run_thread(t) && !tdl__uv_forked(loop);
-}
-
-static int write_held(TdlStream *t, PyObject *data, const Py_buffer *view)
-{
-    if (keep(t, data, view, 0) < 0) {
-        return -1;
-    }
-    t->held = true;
-    if (!t->flush_listed) {
-        t->flush_listed = true;
-        Py_INCREF(t); /* the list's reference */
-        tdl_queue_push(&t->loop->flush, &t->flush_link);
-    }
-    return t->write_size > hold_max(t) ? send_held(t) : 0;
 }
 
 /* What asyncio of this version says that write() takes. */
@@ -437,51 +350,59 @@ static int check_bytes_like(PyObject *data)
     return -1;
 }
 
+/* Keep what the kernel did not take of a write, of which it took the first `sent` bytes. */
+static int keep_rest(TdlStream *t, PyObject *data, const Py_buffer *view, size_t sent)
+{
+    if (t->queue_len == 0 && t->watch == NULL) {
+        return want_writable(t); /* nobody will send the rest */
+    }
+    return keep(t, data, view, sent) < 0 ? -1 : tdl__stream_wait_rest(t);
+}
+
+static int write_behind_held(TdlStream *t, PyObject *data, const Py_buffer *view)
+{
+    ssize_t n = tdl__stream_send_behind_held(t, view->buf, (size_t)view->len);
+    if (n < 0 || n == view->len) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    return keep_rest(t, data, view, (size_t)n);
+}
+
+static int write_direct(TdlStream *t, PyObject *data, const Py_buffer *view)
+{
+    ssize_t n = send_now(t, view->buf, (size_t)view->len);
+    if (n == view->len) {
+        return 0;
+    }
+    if (n < 0 && !would_block(errno)) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        tdl__stream_fatal(t, "Fatal write error on socket transport");
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    if (t->state >= TDL_STREAM_LOST) {
+        return 0; /* another thread aborted meanwhile */
+    }
+    return keep_rest(t, data, view, n > 0 ? (size_t)n : 0);
+}
+
 static int write_view(TdlStream *t, PyObject *data, const Py_buffer *view)
 {
     if (view->len == 0) {
         return 0;
     }
-    bool copied = !PyBytes_CheckExact(data) && (size_t)view->len > hold_max(t);
-    if (t->held && (copied || !in_run_thread(t) || tdl__uv_forked(t->loop))) {
-        tdl__stream_send_held(t);
-    }
     if (t->state >= TDL_STREAM_LOST) {
         return write_lost(t);
     }
-    bool hold = t->held || (t->queue_len == 0 && may_hold(t, (size_t)view->len));
-    note_write(t);
-    if (hold) {
-        return write_held(t, data, view);
-    }
-    size_t sent = 0;
-    bool waits = t->queue_len > 0;
-    if (!waits) {
-        ssize_t n = send_now(t, view->buf, (size_t)view->len);
-        if (n == view->len) {
-            return 0;
+    if (t->queue_len > 0) {
+        if (keep(t, data, view, 0) == 0) {
+            tdl__stream_maybe_pause(t);
         }
-        if (n < 0 && !would_block(errno)) {
-            PyErr_SetFromErrno(PyExc_OSError);
-            tdl__stream_fatal(t, "Fatal write error on socket transport");
-            return PyErr_Occurred() ? -1 : 0;
-        }
-        if (t->state >= TDL_STREAM_LOST) {
-            return 0; /* another thread aborted meanwhile */
-        }
-        sent = n > 0 ? (size_t)n : 0;
+        return PyErr_Occurred() ? -1 : 0;
     }
-    if (!waits && t->watch == NULL) {
-        return want_writable(t); /* nobody will send the rest */
+    if (tdl__stream_hold(t, view->buf, (size_t)view->len)) {
+        return 0;
     }
-    if (keep(t, data, view, sent) < 0) {
-        return -1;
-    }
-    if (!waits) {
-        return wait_rest(t);
-    }
-    tdl__stream_maybe_pause(t);
-    return PyErr_Occurred() ? -1 : 0;
+    return t->held != NULL ? write_behind_held(t, data, view) : write_direct(t, data, view);
 }
 
 static PyObject *stream_write(PyObject *self, PyObject *data)
@@ -508,6 +429,37 @@ static PyObject *stream_write(PyObject *self, PyObject *data)
     Py_RETURN_NONE;
 }
 
+/* The lines as a sequence of bytes objects; all of them or, with an exception, none. */
+static PyObject *lines_to_bytes(PyObject *lines)
+{
+    PyObject *seq = PySequence_Fast(lines, "can only join an iterable");
+    if (seq == NULL) {
+        return NULL;
+    }
+    Py_ssize_t exact = 0;
+    while (exact < PySequence_Fast_GET_SIZE(seq) &&
+           PyBytes_CheckExact(PySequence_Fast_GET_ITEM(seq, exact))) {
+        exact++;
+    }
+    if (exact == PySequence_Fast_GET_SIZE(seq)) {
+        return seq;
+    }
+    PyObject *list = PyList_New(0);
+    int code = list != NULL ? 0 : -1;
+    for (Py_ssize_t i = 0; code == 0 && i < PySequence_Fast_GET_SIZE(seq); i++) {
+        PyObject *line = Py_NewRef(PySequence_Fast_GET_ITEM(seq, i));
+        PyObject *data = check_bytes_like(line) == 0 ? PyBytes_FromObject(line) : NULL;
+        code = data != NULL ? PyList_Append(list, data) : -1;
+        Py_XDECREF(data);
+        Py_DECREF(line);
+    }
+    Py_DECREF(seq);
+    if (code < 0) {
+        Py_CLEAR(list);
+    }
+    return list;
+}
+
 /* Forget the last objects of the queue. */
 static void queue_cut(TdlStream *t, uint32_t len)
 {
@@ -519,31 +471,40 @@ static void queue_cut(TdlStream *t, uint32_t len)
 }
 
 /* Queue all of them or, with an exception, none. */
-static int queue_lines(TdlStream *t, PyObject *lines)
+static int queue_lines(TdlStream *t, PyObject *seq)
 {
-    PyObject *seq = PySequence_Fast(lines, "can only join an iterable");
-    if (seq == NULL) {
-        return -1;
-    }
-    int code = 0;
     uint32_t len = t->queue_len;
-    for (Py_ssize_t i = 0; code == 0 && i < PySequence_Fast_GET_SIZE(seq); i++) {
-        PyObject *line = Py_NewRef(PySequence_Fast_GET_ITEM(seq, i));
-        PyObject *data = PyBytes_CheckExact(line) ? Py_NewRef(line) : NULL;
-        if (data == NULL && (code = check_bytes_like(line)) == 0) {
-            data = PyBytes_FromObject(line);
-            code = data != NULL ? 0 : -1;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(seq); i++) {
+        PyObject *data = PySequence_Fast_GET_ITEM(seq, i);
+        if (PyBytes_GET_SIZE(data) > 0 && tdl__stream_queue_push(t, data, 0) < 0) {
+            queue_cut(t, len);
+            return -1;
         }
-        if (code == 0 && PyBytes_GET_SIZE(data) > 0) {
-            code = queue_push(t, data, 0);
-        }
-        Py_XDECREF(data);
-        Py_DECREF(line);
     }
-    if (code < 0) {
-        queue_cut(t, len);
+    return 0;
+}
+
+/* What is held leaves with the lines, in one system call. */
+static int send_lines(TdlStream *t, PyObject *seq)
+{
+    if (t->state >= TDL_STREAM_LOST) { /* aborted by what made the lines */
+        return 0;
     }
-    Py_DECREF(seq);
+    bool idle = t->queue_len == 0;
+    if (tdl__stream_held_to_queue(t) < 0 || t->state >= TDL_STREAM_LOST) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    int code = queue_lines(t, seq);
+    PyObject *exc = code < 0 ? PyErr_GetRaisedException() : NULL;
+    if (idle && t->queue_len > 0) {
+        send_queued(t);
+    }
+    code = tdl__stream_wait_rest(t);
+    if (exc != NULL) {
+        PyErr_Clear();
+        PyErr_SetRaisedException(exc);
+        code = -1;
+    }
     return code;
 }
 
@@ -560,19 +521,13 @@ static PyObject *stream_writelines(PyObject *self, PyObject *lines)
         }
         Py_RETURN_NONE;
     }
-    bool idle = t->held || t->queue_len == 0;
-    if (queue_lines(t, lines) < 0) {
+    PyObject *seq = lines_to_bytes(lines);
+    if (seq == NULL) {
         return NULL;
     }
-    if (t->state >= TDL_STREAM_LOST) { /* aborted by what made the lines */
-        tdl__stream_queue_clear(t);
-        Py_RETURN_NONE;
-    }
-    if (idle && t->queue_len > 0) {
-        t->held = false;
-        send_queued(t);
-    }
-    if (wait_rest(t) < 0) {
+    int code = send_lines(t, seq);
+    Py_DECREF(seq);
+    if (code < 0) {
         return NULL;
     }
     Py_RETURN_NONE;

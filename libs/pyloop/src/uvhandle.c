@@ -375,7 +375,6 @@ int tdl__uv_check_fork(TdlLoop *loop)
     if (!tdl__uv_forked(loop) || loop->uv == NULL) {
         return 0;
     }
-    tdl__streams_flush(loop); /* the parent sends what the turn held */
     int code = loop->fork_error != 0 ? loop->fork_error : fork_uv(loop);
     if (code < 0) { /* libuv has no epoll, or the parent's: it is not called again */
         loop->fork_error = code;

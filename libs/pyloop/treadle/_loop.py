@@ -55,13 +55,6 @@ def _sending(transport: Any, operation: Any) -> Any:
             step, value = operation.throw, exc
 
 
-def _before_fork() -> None:
-    """Send what the turn's writes hold: the parent may end without another turn, and leave its connections to the child."""
-    loop: Any = asyncio._get_running_loop()
-    if isinstance(loop, Loop):
-        loop._flush_writes()
-
-
 class _Watched:
     """The part of a selector that asyncio's Python transports look at for their repr."""
 
@@ -452,5 +445,4 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
                 transp.resume_reading()
 
 
-os.register_at_fork(before=_before_fork)
 Loop._looks_up_natively = True  # this class itself, and no subclass of it
