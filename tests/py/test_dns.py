@@ -424,6 +424,10 @@ for _ in range(2):
     assert rows == socket.getaddrinfo("127.0.0.1", 80), rows
     assert [type(v) for v in rows[0]] == [type(v) for v in socket.getaddrinfo("127.0.0.1", 80)[0]]
     importlib.reload(socket)
+if twin.LOOP_MODULE == "treadle":
+    assert loop._lookup_info()["inline"] == 2, loop._lookup_info()
+    loop.run_until_complete(loop.getaddrinfo("127.0.0.1", 80))  # learns what the last reload made
+    assert loop._sockets_in_place()
 loop.run_until_complete(loop.shutdown_default_executor())
 loop.close()
 """

@@ -308,10 +308,9 @@ async def test_an_initializer_that_fails_breaks_the_jobs_of_its_executor(t):
 
 
 @pytest.mark.skipif(LOOP_MODULE == "asyncio", reason="treadle's own path")
-def test_a_pool_takes_the_loops_own_jobs_unless_it_has_an_initializer():
-    from treadle._loop import _pool_is_known
+def test_a_pool_takes_the_loops_own_jobs_unless_it_has_an_initializer(loop):
     with concurrent.futures.ThreadPoolExecutor(1) as plain, concurrent.futures.ThreadPoolExecutor(1, initializer=int) as other:
-        assert _pool_is_known(plain) and not _pool_is_known(other)
+        assert loop._pool_is_standard(plain) and not loop._pool_is_standard(other)
 
 
 @twin

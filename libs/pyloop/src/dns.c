@@ -179,6 +179,15 @@ static PyObject *ask_reverse(TdlLoop *loop, const struct tdl_dns_ask_reverse *as
     return request_submit(loop, request);
 }
 
+/* Whether asyncio's lookup would end in socket's own functions, past a pool and a run_in_executor() that nobody replaced. */
+static bool is_standard(TdlLoop *loop, PyObject *name)
+{
+    struct tdl_module_state *st = loop->state;
+    return tdl__dns_is_standard(&st->dns) && tdl__class_in_place(&st->standard.pool) &&
+           tdl__code_in_place(&st->standard.submit) && tdl__code_in_place(&st->standard.run_in_executor) &&
+           tdl__loop_patched(loop, name) == NULL && !tdl__loop_overridden(loop, st->str_run_in_executor);
+}
+
 static PyObject *left_to_python(TdlLoop *loop)
 {
     loop->dns.python_count++;
@@ -200,7 +209,7 @@ static PyObject *loop_getaddrinfo(PyObject *self, PyObject *const *args, Py_ssiz
     if (tdl__check_closed(loop) < 0) {
         return NULL;
     }
-    if (!tdl__dns_is_standard(st) || !tdl__dns_shape(st, args, &ask)) {
+    if (!is_standard(loop, st->str_getaddrinfo) || !tdl__dns_shape(st, args, &ask)) {
         return left_to_python(loop);
     }
     /* A hook may run Python and close the loop. */
@@ -232,7 +241,7 @@ static PyObject *loop_getnameinfo(PyObject *self, PyObject *const *args, Py_ssiz
     if (tdl__check_closed(loop) < 0) {
         return NULL;
     }
-    if (!tdl__dns_is_standard(st) || !tdl__dns_shape_reverse(st, args[0], args[1], &ask)) {
+    if (!is_standard(loop, st->str_getnameinfo) || !tdl__dns_shape_reverse(st, args[0], args[1], &ask)) {
         return left_to_python(loop);
     }
     if (PySys_Audit("socket.getnameinfo", "(O)", args[0]) < 0 || tdl__check_closed(loop) < 0) {

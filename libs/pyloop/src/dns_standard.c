@@ -66,12 +66,6 @@ static bool modules_in_place(struct tdl_dns_state *st)
 }
 #endif
 
-bool tdl__dns_is_standard(struct tdl_dns_state *st)
-{
-    return st->getaddrinfo != NULL && code_is(st->getaddrinfo, st->getaddrinfo_code) &&
-           code_is(st->converter, st->converter_code) && modules_in_place(st);
-}
-
 /* Replaced before treadle was imported: a function that is not of socket's own file, or not a built-in of _socket. */
 static bool is_pristine(struct tdl_dns_state *st)
 {
@@ -129,6 +123,43 @@ int tdl__dns_state_init(struct tdl_dns_state *st)
     st->getaddrinfo_code = Py_NewRef(PyFunction_GET_CODE(st->getaddrinfo));
     st->converter_code = Py_NewRef(PyFunction_GET_CODE(st->converter));
     return 0;
+}
+
+/* Whether socket has another getaddrinfo() of the same code: importlib.reload() makes everything of a module anew. */
+static bool is_reloaded(struct tdl_dns_state *st)
+{
+    PyObject *now = PyDict_GetItemWithError(module_dict(st->socket), st->str_getaddrinfo);
+    if (now == NULL || now == st->getaddrinfo || !PyFunction_Check(now) ||
+        PyFunction_GET_GLOBALS(now) != module_dict(st->socket)) {
+        return false;
+    }
+    return PyObject_RichCompareBool(PyFunction_GET_CODE(now), st->getaddrinfo_code, Py_EQ) > 0;
+}
+
+/* Take what a reload made for the standard library's own, if all of it is of the same code. */
+static bool learn_anew(struct tdl_dns_state *st)
+{
+    struct tdl_dns_state fresh = {0};
+    bool same = tdl__dns_state_init(&fresh) == 0 && fresh.getaddrinfo != NULL &&
+                PyObject_RichCompareBool(fresh.getaddrinfo_code, st->getaddrinfo_code, Py_EQ) > 0 &&
+                PyObject_RichCompareBool(fresh.converter_code, st->converter_code, Py_EQ) > 0;
+    PyErr_Clear();
+    if (same) {
+        struct tdl_dns_state old = *st;
+        *st = fresh;
+        fresh = old;
+    }
+    tdl__dns_state_clear(&fresh);
+    return same;
+}
+
+bool tdl__dns_is_standard(struct tdl_dns_state *st)
+{
+    if (st->getaddrinfo == NULL || !code_is(st->getaddrinfo, st->getaddrinfo_code) ||
+        !code_is(st->converter, st->converter_code)) {
+        return false;
+    }
+    return modules_in_place(st) || (is_reloaded(st) && learn_anew(st) && modules_in_place(st));
 }
 
 int tdl__dns_state_traverse(struct tdl_dns_state *st, visitproc visit, void *arg)

@@ -158,6 +158,62 @@ static PyObject *loop_make_job(PyObject *self, PyObject *args)
     return (PyObject *)job;
 }
 
+static bool method_is(PyObject *object, PyObject *name, const struct tdl_function *f)
+{
+    PyObject *method = PyObject_GetAttr(object, name);
+    bool same = method != NULL && PyMethod_Check(method) && PyMethod_GET_FUNCTION(method) == f->function;
+    Py_XDECREF(method);
+    return same;
+}
+
+/* Whether the pool starts its threads without an initializer, whose failure would end the jobs by their futures. */
+static bool no_initializer(const struct tdl_module_state *st, PyObject *pool)
+{
+#if PY_VERSION_HEX >= 0x030E0000
+    (void)st;
+    PyObject *owner = PyObject_CallMethod(pool, "_create_worker_context", NULL);
+    PyObject *initializer = owner != NULL ? PyObject_GetAttrString(owner, "initializer") : NULL;
+    Py_XDECREF(owner);
+#else
+    PyObject *initializer = PyObject_GetAttr(pool, st->str__initializer);
+#endif
+    Py_XDECREF(initializer);
+    return initializer == Py_None;
+}
+
+static bool is_whole(const struct tdl_module_state *st, PyObject *pool)
+{
+    PyObject *broken = PyObject_GetAttr(pool, st->str__broken);
+    bool whole = broken == Py_False;
+    Py_XDECREF(broken);
+    return whole;
+}
+
+static bool queue_is_standard(const struct tdl_module_state *st, PyObject *pool)
+{
+    PyObject *queue = PyObject_GetAttr(pool, st->str__work_queue);
+    bool standard = queue != NULL && (PyObject *)Py_TYPE(queue) == st->standard.work_queue_type;
+    Py_XDECREF(queue);
+    return standard;
+}
+
+/* _pool_is_standard(pool): whether a job may be put into the pool's queue past submit(), which agents replace. */
+static PyObject *loop_pool_is_standard(PyObject *self, PyObject *pool)
+{
+    TdlLoop *loop = TDL_LOOP(self);
+    struct tdl_module_state *st = loop->state;
+    struct tdl_standard *s = &st->standard;
+    if (Py_TYPE(pool) != s->pool.type || loop->debug || loop->closed ||
+        tdl__loop_patched(loop, st->str_run_in_executor) != NULL || !tdl__class_in_place(&s->pool) ||
+        !tdl__code_in_place(&s->submit) || !tdl__code_in_place(&s->adjust) || !tdl__code_in_place(&s->run_in_executor)) {
+        Py_RETURN_FALSE;
+    }
+    bool standard = method_is(pool, st->str_submit, &s->submit) && method_is(pool, st->str__adjust_thread_count, &s->adjust) &&
+                    queue_is_standard(st, pool) && no_initializer(st, pool) && is_whole(st, pool);
+    PyErr_Clear();
+    return PyBool_FromLong(standard);
+}
+
 static PyMethodDef job_methods[] = {
     {"run", (PyCFunction)(void (*)(void))job_run, METH_FASTCALL,
      PyDoc_STR(
@@ -191,6 +247,7 @@ static PyType_Spec job_spec = {
 };
 
 PyMethodDef tdl__executor_loop_methods[] = {
+    {"_pool_is_standard", loop_pool_is_standard, METH_O, NULL},
     {"_make_job", loop_make_job, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

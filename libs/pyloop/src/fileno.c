@@ -45,7 +45,7 @@ const int *tdl__socket_number(TdlLoop *loop, PyObject *sock, int fd)
     struct socket_head {
         PyObject_HEAD int fd;
     };
-    if (!PyObject_TypeCheck(sock, (PyTypeObject *)loop->state->socket_type)) {
+    if (!PyObject_TypeCheck(sock, (PyTypeObject *)loop->state->standard.raw_socket_type)) {
         return NULL;
     }
     const int *number = &((struct socket_head *)(void *)sock)->fd;

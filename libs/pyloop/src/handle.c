@@ -259,6 +259,40 @@ int tdl__handle_call(TdlHandle *h)
     return code;
 }
 
+/* Handle._run as somebody replaced it, on asyncio's class; new, or NULL without an exception if nobody did. */
+PyObject *tdl__handle_replaced_run(TdlHandle *h)
+{
+    struct tdl_module_state *st = h->loop->state;
+    if (tdl__handles_in_place(h->loop)) {
+        return NULL;
+    }
+    const struct tdl_class *base = &st->standard.handle;
+    PyObject *found =
+        PyObject_GetAttr(tdl__handle_is_timer(h) ? st->asyncio_timer_handle : st->asyncio_handle, st->str__run);
+    PyErr_Clear();
+    if (found != NULL && base->type != NULL && PyDict_GetItemWithError(base->shipped, st->str__run) == found) {
+        Py_CLEAR(found);
+    }
+    return found;
+}
+
+/* Call it; false if there is none. */
+TDL_RARE static bool run_replaced(TdlHandle *h)
+{
+    TdlLoop *loop = h->loop;
+    PyObject *run = loop->debug ? NULL : tdl__handle_replaced_run(h); /* debug mode calls the handle's own _run() */
+    if (run == NULL) {
+        return false;
+    }
+    PyObject *result = PyObject_CallOneArg(run, (PyObject *)h);
+    Py_DECREF(run);
+    if (result == NULL) {
+        tdl_sched_interrupt(&loop->sched); /* it ends the run, as on asyncio */
+    }
+    Py_XDECREF(result);
+    return true;
+}
+
 void tdl__handle_run(struct tdl_item *item)
 {
     TdlHandle *h = tdl__handle_of(item);
@@ -268,6 +302,8 @@ void tdl__handle_run(struct tdl_item *item)
         h->item.link.flags |= TDL_HANDLE_RUNNING;
     }
     if (loop->closed || (h->item.link.flags & TDL_HANDLE_CANCELLED) != 0) {
+        ;
+    } else if (!tdl__handles_are_plain(loop) && run_replaced(h)) {
         ;
     } else if (loop->debug) {
         PyObject *result =

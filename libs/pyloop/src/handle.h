@@ -8,6 +8,7 @@
 bool tdl__handle_is_timer(const TdlHandle *h);
 PyObject *tdl__handle_own_context(TdlHandle *h); /* borrowed */
 int tdl__handle_call(TdlHandle *h);
+PyObject *tdl__handle_replaced_run(TdlHandle *h);
 void tdl__handle_forget_debug(TdlHandle *h);
 int tdl__handle_traverse(PyObject *self, visitproc visit, void *arg);
 int tdl__handle_clear(PyObject *self);

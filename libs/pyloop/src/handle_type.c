@@ -132,6 +132,12 @@ static PyObject *handle_get_context(PyObject *self, PyObject *Py_UNUSED(ignored)
 static PyObject *handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlHandle *h = TDL_HANDLE(self);
+    PyObject *run = tdl__handles_are_plain(h->loop) ? NULL : tdl__handle_replaced_run(h);
+    if (run != NULL) {
+        PyObject *result = PyObject_CallOneArg(run, self);
+        Py_DECREF(run);
+        return result;
+    }
     if (h->callback == NULL) {
         PyErr_SetString(PyExc_TypeError, "'NoneType' object is not callable");
         tdl__callback_failed(h->loop, h);

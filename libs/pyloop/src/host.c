@@ -16,8 +16,30 @@ static TdlLoop *loop_of(struct tdl_host *host)
     return TDL_CONTAINER_OF(host, TdlLoop, host);
 }
 
-static uint64_t host_now_ns(struct tdl_host *Py_UNUSED(host))
+/* The clock that somebody put in the place of loop.time(). What it raises ends the run, behind this turn. */
+TDL_RARE static uint64_t replaced_clock_ns(TdlLoop *loop)
 {
+    PyObject *exc = PyErr_GetRaisedException();
+    PyObject *now = PyObject_CallMethodNoArgs((PyObject *)loop, loop->state->str_time);
+    double now_s = now != NULL ? PyFloat_AsDouble(now) : -1;
+    Py_XDECREF(now);
+    bool failed = PyErr_Occurred() != NULL;
+    if (failed) {
+        Py_XSETREF(loop->clock_error, PyErr_GetRaisedException());
+        loop->signal_seen = true; /* so that run_turn() looks */
+    }
+    if (exc != NULL) {
+        PyErr_SetRaisedException(exc);
+    }
+    return failed ? tdl__clock_ns() : tdl__when_to_ns(now_s);
+}
+
+static uint64_t host_now_ns(struct tdl_host *host)
+{
+    TdlLoop *loop = loop_of(host);
+    if (!tdl__loop_is_plain(loop) && tdl__loop_overridden(loop, loop->state->str_time)) {
+        return replaced_clock_ns(loop);
+    }
     return tdl__clock_ns();
 }
 
@@ -111,7 +133,7 @@ static uint64_t forget_snapshot(TdlLoop *loop)
     if (tdl_sched_has_ready(&loop->sched) || tdl_sched_stopping(&loop->sched) || loop->fired != NULL) {
         return 0;
     }
-    return tdl_sched_has_timers(&loop->sched) ? tdl_sched_timeout(&loop->sched, tdl__clock_ns()) : UINT64_MAX;
+    return tdl_sched_has_timers(&loop->sched) ? tdl_sched_timeout(&loop->sched, host_now_ns(&loop->host)) : UINT64_MAX;
 }
 
 static void poll_now(TdlLoop *loop)
@@ -175,7 +197,7 @@ static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_que
     TdlLoop *loop = loop_of(host);
     loop->turns++;
     loop->others = others_alive();
-    poll_gated(loop, timeout_ns, io);
+    poll_gated(loop, loop->clock_error == NULL ? timeout_ns : 0, io);
     tdl__signals_give(loop); /* before anything runs that could look */
 }
 

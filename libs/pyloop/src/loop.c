@@ -40,6 +40,7 @@ static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
         return NULL;
     }
     tdl__dns_init(&loop->dns);
+    tdl__loop_standard_init(&loop->standard);
     PyObject *module = PyType_GetModuleByDef(type, &tdl__module_def);
     if (module == NULL) {
         Py_DECREF(loop);
@@ -166,6 +167,8 @@ static int loop_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(loop->spare_context);
     Py_VISIT(loop->transports);
     Py_VISIT(loop->debug_info);
+    Py_VISIT(loop->clock_error);
+    v.code = tdl__loop_standard_traverse(&loop->standard, visit, arg);
     tdl_sched_visit(&loop->sched, visit_item, &v);
     if (v.code == 0) {
         v.code = tdl__dns_traverse(&loop->dns, visit, arg);
@@ -184,6 +187,8 @@ static int loop_clear(PyObject *self)
     Py_CLEAR(loop->tls_records);
     Py_CLEAR(loop->tls_plain);
     Py_CLEAR(loop->debug_info);
+    Py_CLEAR(loop->clock_error);
+    tdl__loop_standard_clear(&loop->standard);
     return 0;
 }
 
@@ -208,6 +213,13 @@ static PyObject *loop_run(PyObject *self, PyObject *main_thread)
     return truth < 0 ? NULL : tdl__loop_run(TDL_LOOP(self), truth > 0);
 }
 
+/* _handle_signals(main thread): whether signals end the sleeps of turns that are run one by one. */
+static PyObject *loop_handle_signals(PyObject *self, PyObject *main_thread)
+{
+    TDL_LOOP(self)->signals = main_thread == Py_True && PyInterpreterState_Get() == PyInterpreterState_Main();
+    Py_RETURN_NONE;
+}
+
 /* _wakeup_put_aside(): the wakeup descriptor that a signal would have gone to but for the sleep, or None between sleeps. */
 static PyObject *loop_wakeup_put_aside(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -217,6 +229,10 @@ static PyObject *loop_wakeup_put_aside(PyObject *self, PyObject *Py_UNUSED(ignor
 
 static PyObject *loop_stop(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    PyObject *result;
+    if (tdl__loop_step_aside(TDL_LOOP(self), TDL_LOOP(self)->state->str_stop, NULL, 0, NULL, &result)) {
+        return result;
+    }
     tdl_sched_stop(&TDL_LOOP(self)->sched);
     Py_RETURN_NONE;
 }
@@ -233,16 +249,28 @@ static PyObject *loop_close_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 static PyObject *loop_is_running(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    PyObject *result;
+    if (tdl__loop_step_aside(TDL_LOOP(self), TDL_LOOP(self)->state->str_is_running, NULL, 0, NULL, &result)) {
+        return result;
+    }
     return PyBool_FromLong(TDL_LOOP(self)->thread_id != Py_None);
 }
 
 static PyObject *loop_is_closed(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    PyObject *result;
+    if (tdl__loop_step_aside(TDL_LOOP(self), TDL_LOOP(self)->state->str_is_closed, NULL, 0, NULL, &result)) {
+        return result;
+    }
     return PyBool_FromLong(TDL_LOOP(self)->closed);
 }
 
 static PyObject *loop_get_debug(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    PyObject *result;
+    if (tdl__loop_step_aside(TDL_LOOP(self), TDL_LOOP(self)->state->str_get_debug, NULL, 0, NULL, &result)) {
+        return result;
+    }
     return PyBool_FromLong(TDL_LOOP(self)->debug);
 }
 
@@ -262,7 +290,8 @@ static PyObject *find_class(PyObject *module_dict, PyObject *name)
     return Py_XNewRef(found);
 }
 
-PyObject *tdl__future_new(TdlLoop *loop)
+/* What asyncio's create_future() makes. */
+static PyObject *future_new(TdlLoop *loop)
 {
     struct tdl_module_state *st = loop->state;
     PyObject *type = find_class(st->futures_dict, st->str_Future);
@@ -272,9 +301,24 @@ PyObject *tdl__future_new(TdlLoop *loop)
     return future;
 }
 
+/* What loop.create_future() gives. */
+PyObject *tdl__future_new(TdlLoop *loop)
+{
+    if (!tdl__loop_is_plain(loop) && tdl__loop_overridden(loop, loop->state->str_create_future)) {
+        return PyObject_CallMethodNoArgs((PyObject *)loop, loop->state->str_create_future);
+    }
+    return future_new(loop);
+}
+
 static PyObject *loop_create_future(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    return tdl__future_new(TDL_LOOP(self));
+    TdlLoop *loop = TDL_LOOP(self);
+    PyObject *result;
+    if (!tdl__loop_is_plain(loop) &&
+        tdl__loop_step_aside(loop, loop->state->str_create_future, NULL, 0, NULL, &result)) {
+        return result;
+    }
+    return future_new(loop);
 }
 
 /* A task without a factory; the keywords that say nothing are left out. */
@@ -298,6 +342,11 @@ static PyObject *loop_create_task(PyObject *self, PyObject *const *args, Py_ssiz
     struct tdl_module_state *st = loop->state;
     PyObject *name = Py_None;
     PyObject *context = Py_None;
+    PyObject *result;
+    if (!tdl__loop_is_plain(loop) &&
+        tdl__loop_step_aside(loop, st->str_create_task, args, nargs, kwnames, &result)) {
+        return result;
+    }
     bool plain = nargs == 1 && loop->task_factory == Py_None && !loop->closed;
     for (Py_ssize_t i = 0; plain && kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
         PyObject *key = PyTuple_GET_ITEM(kwnames, i);
@@ -376,10 +425,13 @@ static PyObject *get_closed(PyObject *self, void *Py_UNUSED(closure))
     return PyBool_FromLong(TDL_LOOP(self)->closed);
 }
 
-/* BaseEventLoop.__init__ sets False; closing goes through close() alone. */
-static int set_closed(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(value), void *Py_UNUSED(closure))
+/* asyncio's own close() sets True, where it is called because somebody wrapped it. */
+static int set_closed(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 {
-    return 0;
+    if (value == Py_True && !TDL_LOOP(self)->turning) {
+        loop_close_native(TDL_LOOP(self));
+    }
+    return 0; /* False is BaseEventLoop.__init__'s */
 }
 
 static PyObject *get_debug(PyObject *self, void *Py_UNUSED(closure))
@@ -446,6 +498,8 @@ static PyMemberDef loop_members[] = {
 static PyMethodDef loop_own_methods[] = {
     {"_run", loop_run, METH_O, NULL},
     {"_wakeup_put_aside", loop_wakeup_put_aside, METH_NOARGS, NULL},
+    {"_run_once", tdl__loop_run_once, METH_NOARGS, NULL},
+    {"_handle_signals", loop_handle_signals, METH_O, NULL},
     {"stop", loop_stop, METH_NOARGS,
      PyDoc_STR("stop($self, /)\n--\n\nLet run_forever return after the turn that asked.")},
     {"_close_native", loop_close_method, METH_NOARGS, NULL},
@@ -489,6 +543,7 @@ static PyType_Slot loop_slots[] = {
     {Py_tp_dealloc, loop_dealloc},
     {Py_tp_traverse, loop_traverse},
     {Py_tp_clear, loop_clear},
+    {Py_tp_setattro, tdl__loop_setattr},
     {Py_tp_methods, loop_own_methods},
     {Py_tp_getset, loop_getset},
     {Py_tp_members, loop_members},
@@ -516,6 +571,7 @@ int tdl__loop_type(PyObject *module)
                    tdl__add_methods(st->loop_type, tdl__sockops_loop_methods) < 0 ||
                    tdl__add_methods(st->loop_type, tdl__executor_loop_methods) < 0 ||
                    tdl__add_methods(st->loop_type, tdl__udp_loop_methods) < 0 ||
+                   tdl__add_methods(st->loop_type, tdl__standard_loop_methods) < 0 ||
                    tdl__add_methods(st->loop_type, tdl__dns_methods) < 0
                ? -1
                : 0;

@@ -18,6 +18,7 @@ static PyMethodDef module_methods[] = {
     {"features", module_features, METH_NOARGS,
      PyDoc_STR(
          "features($module, /)\n--\n\nReturn the versions that this module was built with and runs on, and how it was built.")},
+    {"_loop_setup", tdl__loop_setup, METH_VARARGS, NULL},
     {"_tls_setup", tdl__tls_setup, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -22,6 +22,7 @@
 
 #include "dns.h"
 #include "gate.h"
+#include "standard.h"
 
 typedef struct tdl_loop TdlLoop;
 typedef struct tdl_handle TdlHandle;
@@ -44,11 +45,27 @@ struct tdl_watch;
     XX(_signal_bytes)                                                                                        \
     XX(_source_stack)                                                                                        \
     XX(_wrap_transport_socket)                                                                               \
+    XX(_run)                                                                                                 \
+    XX(_run_once)                                                                                            \
+    XX(_take_scheduled)                                                                                      \
+    XX(add_reader)                                                                                           \
+    XX(add_writer)                                                                                           \
+    XX(_adjust_thread_count)                                                                                 \
+    XX(_broken)                                                                                              \
+    XX(_initializer)                                                                                         \
+    XX(_work_queue)                                                                                          \
+    XX(submit)                                                                                               \
     XX(buffer_updated)                                                                                       \
+    XX(call_at)                                                                                              \
     XX(call_exception_handler)                                                                               \
+    XX(call_later)                                                                                           \
+    XX(call_soon)                                                                                            \
+    XX(call_soon_threadsafe)                                                                                 \
     XX(close)                                                                                                \
     XX(connection_lost)                                                                                      \
     XX(connection_made)                                                                                      \
+    XX(create_future)                                                                                        \
+    XX(create_task)                                                                                          \
     XX(context)                                                                                              \
     XX(data_received)                                                                                        \
     XX(datagram_received)                                                                                    \
@@ -56,9 +73,13 @@ struct tdl_watch;
     XX(eof_received)                                                                                         \
     XX(error_received)                                                                                       \
     XX(fileno)                                                                                               \
+    XX(get_debug)                                                                                            \
+    XX(get_extra_info)                                                                                       \
     XX(get_buffer)                                                                                           \
     XX(getpeername)                                                                                          \
     XX(getsockname)                                                                                          \
+    XX(is_closed)                                                                                            \
+    XX(is_running)                                                                                           \
     XX(is_closing)                                                                                           \
     XX(loop)                                                                                                 \
     XX(name)                                                                                                 \
@@ -66,10 +87,18 @@ struct tdl_watch;
     XX(pending)                                                                                              \
     XX(peername)                                                                                             \
     XX(read)                                                                                                 \
+    XX(remove_reader)                                                                                        \
+    XX(remove_writer)                                                                                        \
+    XX(run_in_executor)                                                                                      \
     XX(resume_writing)                                                                                       \
     XX(set_exception)                                                                                        \
     XX(set_result)                                                                                           \
     XX(socket)                                                                                               \
+    XX(sock_recv)                                                                                            \
+    XX(sock_recv_into)                                                                                       \
+    XX(sock_sendall)                                                                                         \
+    XX(stop)                                                                                                 \
+    XX(time)                                                                                                 \
     XX(sockname)                                                                                             \
     XX(write)
 
@@ -102,6 +131,7 @@ struct tdl_module_state {
     PyObject
         *futures_dict; /* of asyncio.futures and asyncio.tasks: their classes may be replaced at any time */
     PyObject *tasks_dict;
+    PyObject *events_dict;
     PyObject *support; /* the module treadle._support: what runs once per failure or per connection */
     PyObject *socket_type;
     PyObject *set_wakeup_fd; /* the built-in function of the signal module, for Pythons without one in C */
@@ -113,6 +143,7 @@ struct tdl_module_state {
 #define TDL_NAME_FIELD(name) PyObject *str_##name;
     TDL_NAMES(TDL_NAME_FIELD)
 #undef TDL_NAME_FIELD
+    struct tdl_standard standard;
     struct tdl_dns_state dns;
     uv_poll_t
         poll_model; /* as libuv's own set-up leaves a handle that polls nothing; type is 0 if it is not understood */
@@ -218,6 +249,7 @@ struct tdl_uv {
 struct tdl_loop {
     PyObject_HEAD PyObject *weakrefs;
     struct tdl_module_state *state;
+    struct tdl_loop_standard standard;
     struct tdl_sched sched;
     struct tdl_host host;
     struct tdl_wake wake;
@@ -238,6 +270,7 @@ struct tdl_loop {
     struct tdl_item hold_item;   /* sends it at the step's end */
     struct files_context *files; /* file contexts with operations to submit before the poll */
     PyObject *debug_info;        /* {handle address: [source traceback, repr]} in debug mode */
+    PyObject *clock_error;       /* what a replaced loop.time() raised in this turn */
     PyObject *thread_id;         /* int while running, else None */
     unsigned long run_thread;    /* identity of the thread that runs the turns */
     PyObject *task_factory;      /* None for asyncio.Task */
@@ -325,6 +358,7 @@ uint64_t tdl__when_to_ns(double when);
 
 /* run.c: one turn after another */
 PyObject *tdl__loop_run(TdlLoop *loop, bool main_thread);
+PyObject *tdl__loop_run_once(PyObject *self, PyObject *ignored);
 
 /* signals.c: the wakeup descriptor is taken before a turn that may sleep (-1 if a signal's handler raised), held when the sleep
  * begins, and given back before anything else runs */
@@ -416,6 +450,18 @@ extern PyMethodDef tdl__sockops_loop_methods[];
 int tdl__job_type(PyObject *module);
 PyObject *tdl__job_owner(struct tdl_item *item);
 extern PyMethodDef tdl__executor_loop_methods[];
+
+/* Whether nothing is replaced that hot paths go around: asked before each short cut. */
+static inline bool tdl__loop_is_plain(const TdlLoop *loop)
+{
+    return Py_TYPE(loop)->tp_version_tag == loop->standard.plain_tag;
+}
+
+/* Whether handles run by asyncio's own _run(). */
+static inline bool tdl__handles_are_plain(const TdlLoop *loop)
+{
+    return ((const PyTypeObject *)loop->state->asyncio_timer_handle)->tp_version_tag == loop->standard.handle_tag;
+}
 
 /* The loop's shared read buffer, asyncio's max_size. */
 enum { TDL_READ_BUFFER_SIZE = 256 * 1024 };

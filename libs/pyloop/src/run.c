@@ -50,32 +50,92 @@ static void settle(TdlLoop *loop)
     }
 }
 
-static int run_turns(TdlLoop *loop)
+/* What a turn leaves to be done behind it: a signal handler to run, an exception of the clock. */
+TDL_RARE static int turn_left_more(TdlLoop *loop)
+{
+    PyObject *error = loop->clock_error;
+    if (error != NULL) {
+        loop->clock_error = NULL;
+        PyErr_SetRaisedException(error);
+        return -1;
+    }
+    return PyErr_CheckSignals() < 0 || deliver_signals(loop) < 0 ? -1 : 0;
+}
+
+static inline int run_turn(TdlLoop *loop)
+{
+    if (tdl__uv_check_fork(loop) < 0) {
+        return -1;
+    }
+    bool idle = !tdl_sched_has_ready(&loop->sched) && !tdl_sched_stopping(&loop->sched);
+    if (loop->spin_ns != 0 && idle) {
+        (void)spin(loop);
+    }
+    if (tdl__signals_before_turn(loop, idle) < 0) {
+        return -1;
+    }
+    tdl_turn(&loop->sched, &loop->host);
+    if (loop->quiescent) {
+        settle(loop);
+    }
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    /* Every signal of a sleep has written to the loop's descriptor, and its handler waits to be run. */
+    return loop->signal_seen ? turn_left_more(loop) : 0;
+}
+
+/* Call the _run_once() that somebody put in the place of the loop's; 1 if nobody did. */
+TDL_RARE static int run_turn_by_method(TdlLoop *loop)
+{
+    if (!tdl__loop_overridden(loop, loop->state->str__run_once)) {
+        return 1;
+    }
+    PyObject *result = PyObject_CallMethodNoArgs((PyObject *)loop, loop->state->str__run_once);
+    Py_XDECREF(result);
+    return result != NULL ? 0 : -1;
+}
+
+/* One copy, into which the compiler then puts the turn itself. */
+__attribute__((noinline, noclone)) static int run_turns(TdlLoop *loop, bool one)
 {
     do {
-        if (tdl__uv_check_fork(loop) < 0) {
+        int code = tdl__loop_is_plain(loop) || one ? 1 : run_turn_by_method(loop);
+        if (code < 0 || (code > 0 && run_turn(loop) < 0)) {
             return -1;
         }
-        bool idle = !tdl_sched_has_ready(&loop->sched) && !tdl_sched_stopping(&loop->sched);
-        if (loop->spin_ns != 0 && idle) {
-            (void)spin(loop);
-        }
-        if (tdl__signals_before_turn(loop, idle) < 0) {
-            return -1;
-        }
-        tdl_turn(&loop->sched, &loop->host);
-        if (loop->quiescent) {
-            settle(loop);
-        }
-        if (PyErr_Occurred()) {
-            return -1;
-        }
-        /* Every signal of a sleep has written to the loop's descriptor, and its handler waits to be run. */
-        if (loop->signal_seen && (PyErr_CheckSignals() < 0 || deliver_signals(loop) < 0)) {
-            return -1;
-        }
-    } while (!tdl_sched_stopping(&loop->sched));
+    } while (!one && !tdl_sched_stopping(&loop->sched));
     return 0;
+}
+
+/* Behind the last turn: a loop that does not run may become garbage, and with it what is still queued. */
+static void turns_ended(TdlLoop *loop)
+{
+    tdl_sched_visit(&loop->sched, track_item, NULL);
+    PyObject *exc = PyErr_GetRaisedException();
+    tdl__snapshot_forget(loop);
+    if (exc != NULL) {
+        PyErr_SetRaisedException(exc);
+    }
+}
+
+/* _run_once(): one turn, for who runs the turns by himself. */
+PyObject *tdl__loop_run_once(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    TdlLoop *loop = TDL_LOOP(self);
+    if (tdl__check_closed(loop) < 0) {
+        return NULL;
+    }
+    if (loop->sched.running || loop->in_uv) {
+        PyErr_SetString(PyExc_RuntimeError, "This event loop is already running");
+        return NULL;
+    }
+    loop->run_thread = PyThread_get_thread_ident();
+    int code = run_turns(loop, true);
+    if (!loop->turning) {
+        turns_ended(loop);
+    }
+    return code == 0 ? Py_NewRef(Py_None) : NULL;
 }
 
 PyObject *tdl__loop_run(TdlLoop *loop, bool main_thread)
@@ -90,14 +150,8 @@ PyObject *tdl__loop_run(TdlLoop *loop, bool main_thread)
     loop->run_thread = PyThread_get_thread_ident();
     loop->turning = true;
     loop->signals = main_thread && PyInterpreterState_Get() == PyInterpreterState_Main();
-    int code = run_turns(loop);
+    int code = run_turns(loop, false);
     loop->turning = false;
-    /* A loop that does not run may become garbage, and with it what is still queued. */
-    tdl_sched_visit(&loop->sched, track_item, NULL);
-    PyObject *exc = PyErr_GetRaisedException();
-    tdl__snapshot_forget(loop);
-    if (exc != NULL) {
-        PyErr_SetRaisedException(exc);
-    }
+    turns_ended(loop);
     return code == 0 ? Py_NewRef(Py_None) : NULL;
 }

@@ -186,9 +186,11 @@ static int start_waiting(TdlSockWait *s)
         return -1;
     }
     Py_DECREF(ok);
-    struct tdl_watch *w = s->op == TDL_SOCKOP_CONNECT ? tdl__watch_fresh(loop, s->fd, true)
-                                                      : tdl__watch_of_socket(loop, s->fd, s->sock);
-    if (w == NULL) {
+    bool at_once = tdl__sockwait_connected_at_once(s);
+    struct tdl_watch *w = at_once ? NULL
+                          : s->op == TDL_SOCKOP_CONNECT ? tdl__watch_fresh(loop, s->fd, true)
+                                                        : tdl__watch_of_socket(loop, s->fd, s->sock);
+    if (w == NULL && !at_once) {
         return -1;
     }
     s->future = tdl__future_new(loop);
@@ -197,6 +199,11 @@ static int start_waiting(TdlSockWait *s)
         return -1;
     }
     s->state = TDL_SOCKWAIT_WAITING;
+    if (at_once) {
+        Py_INCREF(s); /* the queue's reference */
+        tdl_sched_push(&loop->sched, &s->item);
+        return 0;
+    }
     w->edge |= event_of(s) == UV_READABLE; /* each operation tries before it waits */
     int code = tdl__watch_set(w, event_of(s), &s->item, (PyObject *)s);
     if (code < 0) {
@@ -435,7 +442,7 @@ TdlSockWait *tdl__sockwait_make(TdlLoop *loop, PyObject *sock, int fd, enum tdl_
 static TdlSockWait *sockwait_new(TdlLoop *loop, PyObject *sock, enum tdl_sockop op)
 {
     struct tdl_module_state *st = loop->state;
-    if ((PyObject *)Py_TYPE(sock) != st->socket_type || loop->debug || loop->closed) {
+    if (Py_TYPE(sock) != st->standard.socket.type || !tdl__class_in_place(&st->standard.socket) || loop->debug || loop->closed) {
         return NULL;
     }
     PyObject *fileno = PyObject_CallMethodNoArgs(sock, st->str_fileno);

@@ -41,6 +41,7 @@ typedef struct {
 
 TdlSockWait *tdl__sockwait_make(TdlLoop *loop, PyObject *sock, int fd, enum tdl_sockop op);
 PyObject *tdl__sockwait_try_connect(TdlSockWait *s);
+bool tdl__sockwait_connected_at_once(const TdlSockWait *s);
 PyObject *tdl__loop_connect_numeric(PyObject *self, PyObject *args);
 
 #endif

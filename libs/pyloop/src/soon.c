@@ -111,8 +111,8 @@ static int debug_checks(TdlLoop *loop, PyObject *callback, const char *method, b
     return result != NULL ? 0 : -1;
 }
 
-static PyObject *soon(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-                      const char *method, bool threadsafe)
+static inline PyObject *soon(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                             const char *method, bool threadsafe)
 {
     TdlLoop *loop = TDL_LOOP(self);
     struct soon_args a;
@@ -141,14 +141,33 @@ static PyObject *soon(PyObject *self, PyObject *const *args, Py_ssize_t nargs, P
     return Py_NewRef((PyObject *)h); /* the queue keeps the other reference */
 }
 
+/* Where something was replaced: what asyncio's class has by now, or the loop's own. */
+TDL_RARE static PyObject *soon_replaced(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                                        bool threadsafe)
+{
+    struct tdl_module_state *st = TDL_LOOP(self)->state;
+    PyObject *name = threadsafe ? st->str_call_soon_threadsafe : st->str_call_soon;
+    PyObject *result;
+    if (tdl__loop_step_aside(TDL_LOOP(self), name, args, nargs, kwnames, &result)) {
+        return result;
+    }
+    return soon(self, args, nargs, kwnames, threadsafe ? "call_soon_threadsafe" : "call_soon", threadsafe);
+}
+
 static PyObject *loop_call_soon(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
+    if (!tdl__loop_is_plain(TDL_LOOP(self))) {
+        return soon_replaced(self, args, nargs, kwnames, false);
+    }
     return soon(self, args, nargs, kwnames, "call_soon", false);
 }
 
 static PyObject *loop_call_soon_threadsafe(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                                            PyObject *kwnames)
 {
+    if (!tdl__loop_is_plain(TDL_LOOP(self))) {
+        return soon_replaced(self, args, nargs, kwnames, true);
+    }
     return soon(self, args, nargs, kwnames, "call_soon_threadsafe", true);
 }
 
@@ -201,8 +220,13 @@ static double clock_s(void)
     return (double)(int64_t)(tdl__clock_ns() - TDL_CLOCK_BIAS) / 1e9;
 }
 
-static PyObject *loop_time(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
+static PyObject *loop_time(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
+    TdlLoop *loop = TDL_LOOP(self);
+    PyObject *result;
+    if (!tdl__loop_is_plain(loop) && tdl__loop_step_aside(loop, loop->state->str_time, NULL, 0, NULL, &result)) {
+        return result;
+    }
     return PyFloat_FromDouble(clock_s());
 }
 
@@ -220,11 +244,51 @@ static int add_delay(PyObject *delay, double *when)
     return *when == -1.0 && PyErr_Occurred() ? -1 : 0;
 }
 
+/* asyncio's call_at() leaves its timers in a heap of its own: arm them. Takes over the reference to what it returned. */
+TDL_RARE static PyObject *scheduled_by_asyncio(TdlLoop *loop, PyObject *returned)
+{
+    PyObject *result = PyObject_CallMethodNoArgs((PyObject *)loop, loop->state->str__take_scheduled);
+    if (result == NULL) {
+        Py_CLEAR(returned);
+    }
+    Py_XDECREF(result);
+    return returned;
+}
+
+/* asyncio's own call_later(), which asks for self.time() and self.call_at(), or what stands there instead. */
+TDL_RARE static PyObject *call_later_by_asyncio(TdlLoop *loop, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    PyObject *function = PyObject_GetAttr(loop->state->standard.loop_asyncio, loop->state->str_call_later);
+    PyObject *bound = function != NULL ? PyMethod_New(function, (PyObject *)loop) : NULL;
+    PyObject *result = bound != NULL ? PyObject_Vectorcall(bound, args, (size_t)nargs, kwnames) : NULL;
+    Py_XDECREF(function);
+    Py_XDECREF(bound);
+    return result;
+}
+
+/* Whether call_later() leaves the time or the timer to somebody else, who has given result. */
+TDL_RARE static bool later_replaced(TdlLoop *loop, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **result)
+{
+    const struct tdl_module_state *st = loop->state;
+    if (tdl__loop_step_aside(loop, st->str_call_later, args, nargs, kwnames, result)) {
+        return true;
+    }
+    if (tdl__loop_overridden(loop, st->str_time) || tdl__loop_overridden(loop, st->str_call_at)) {
+        *result = call_later_by_asyncio(loop, args, nargs, kwnames);
+        return true;
+    }
+    return false;
+}
+
 static PyObject *loop_call_later(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     TdlLoop *loop = TDL_LOOP(self);
     struct soon_args a;
     double when;
+    PyObject *result;
+    if (!tdl__loop_is_plain(loop) && later_replaced(loop, args, nargs, kwnames, &result)) {
+        return result;
+    }
     if (parse(loop, "call_later", "delay", &a, args, nargs, kwnames) < 0) {
         return NULL;
     }
@@ -244,6 +308,11 @@ static PyObject *loop_call_at(PyObject *self, PyObject *const *args, Py_ssize_t 
 {
     TdlLoop *loop = TDL_LOOP(self);
     struct soon_args a;
+    PyObject *result;
+    if (!tdl__loop_is_plain(loop) &&
+        tdl__loop_step_aside(loop, loop->state->str_call_at, args, nargs, kwnames, &result)) {
+        return result != NULL ? scheduled_by_asyncio(loop, result) : NULL;
+    }
     if (parse(loop, "call_at", "when", &a, args, nargs, kwnames) < 0) {
         return NULL;
     }
@@ -256,6 +325,31 @@ static PyObject *loop_call_at(PyObject *self, PyObject *const *args, Py_ssize_t 
         return NULL;
     }
     return schedule_at(loop, when, &a, "call_at");
+}
+
+/* _push_handle(callback, handle), _push_timer(when, callback, handle): run what asyncio made, in its turn or at its time. */
+static PyObject *loop_push_handle(PyObject *self, PyObject *args)
+{
+    PyObject *callback, *handle;
+    if (!PyArg_ParseTuple(args, "OO", &callback, &handle)) {
+        return NULL;
+    }
+    if (tdl__call_soon(TDL_LOOP(self), callback, handle, NULL) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *loop_push_timer(PyObject *self, PyObject *args)
+{
+    struct soon_args a = {.nargs = 1};
+    double when;
+    PyObject *handle;
+    if (!PyArg_ParseTuple(args, "dOO", &when, &a.callback, &handle)) {
+        return NULL;
+    }
+    a.args = &handle;
+    return schedule_at(TDL_LOOP(self), when, &a, "call_at");
 }
 
 #define TDL_KEYWORD_METHOD(function) (PyCFunction)(void (*)(void))(function), METH_FASTCALL | METH_KEYWORDS
@@ -273,6 +367,8 @@ PyMethodDef tdl__soon_methods[] = {
     {"call_at", TDL_KEYWORD_METHOD(loop_call_at),
      PyDoc_STR("call_at($self, /, when, callback, *args, context=None)\n--\n\n"
                "Call callback(*args) at when, in seconds on time()'s clock; return its TimerHandle.")},
+    {"_push_handle", loop_push_handle, METH_VARARGS, NULL},
+    {"_push_timer", loop_push_timer, METH_VARARGS, NULL},
     {"time", loop_time, METH_NOARGS,
      PyDoc_STR("time($self, /)\n--\n\nReturn the loop's clock, in seconds: time.monotonic().")},
     {NULL, NULL, 0, NULL},

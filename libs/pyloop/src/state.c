@@ -55,6 +55,7 @@ static int import_names(struct tdl_module_state *st)
         {&st->buffered_protocol, "asyncio.protocols", "BufferedProtocol"},
         {&st->futures_dict, "asyncio.futures", "__dict__"},
         {&st->tasks_dict, "asyncio.tasks", "__dict__"},
+        {&st->events_dict, "asyncio.events", "__dict__"},
         {&st->socket_type, "socket", "socket"},
         {&st->set_wakeup_fd, "_signal", "set_wakeup_fd"},
     };
@@ -79,7 +80,10 @@ int tdl__state_init(PyObject *module)
         return -1;
     }
     tdl__snapshot_probe(st);
-    return import_names(st) < 0 ? -1 : tdl__dns_state_init(&st->dns);
+    if (import_names(st) < 0 || tdl__standard_init(&st->standard) < 0) {
+        return -1;
+    }
+    return tdl__dns_state_init(&st->dns);
 }
 
 int tdl__state_traverse(PyObject *module, visitproc visit, void *arg)
@@ -111,10 +115,12 @@ int tdl__state_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->buffered_protocol);
     Py_VISIT(st->futures_dict);
     Py_VISIT(st->tasks_dict);
+    Py_VISIT(st->events_dict);
     Py_VISIT(st->socket_type);
     Py_VISIT(st->set_wakeup_fd);
     Py_VISIT(st->support);
-    return tdl__dns_state_traverse(&st->dns, visit, arg);
+    int code = tdl__standard_traverse(&st->standard, visit, arg);
+    return code != 0 ? code : tdl__dns_state_traverse(&st->dns, visit, arg);
 }
 
 int tdl__state_clear(PyObject *module)
@@ -141,9 +147,11 @@ int tdl__state_clear(PyObject *module)
     Py_CLEAR(st->buffered_protocol);
     Py_CLEAR(st->futures_dict);
     Py_CLEAR(st->tasks_dict);
+    Py_CLEAR(st->events_dict);
     Py_CLEAR(st->socket_type);
     Py_CLEAR(st->set_wakeup_fd);
     Py_CLEAR(st->support);
+    tdl__standard_clear(&st->standard);
     tdl__dns_state_clear(&st->dns);
     Py_CLEAR(st->loop_kwname);
     Py_CLEAR(st->task_kwnames);

@@ -7,6 +7,7 @@ Python, inherited, so that arguments, errors and texts are those of the running 
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextvars
 import os
 import socket
@@ -25,18 +26,9 @@ from ._lookups import Lookups
 from ._processes import Processes
 from ._signals import Signals
 from ._sockets import Sockets
+from ._support import run_handle
 
 _UnixLoop: Any = asyncio.SelectorEventLoop
-
-
-def _pool_is_known(executor: Any) -> bool:
-    """Whether the pool's queue takes a job of ours: one without an initializer, whose failure would end the jobs by their futures."""
-    make_context = getattr(executor, "_create_worker_context", None)  # what keeps the initializer from Python 3.14 on
-    if make_context is None:
-        initializer = getattr(executor, "_initializer", executor)
-    else:
-        initializer = getattr(make_context(), "initializer", executor)
-    return initializer is None and not executor._broken
 
 
 @types.coroutine
@@ -55,6 +47,11 @@ def _sending(transport: Any, operation: Any) -> Any:
             step, value = operation.throw, exc
 
 
+def _given(context: Any) -> dict[str, Any]:
+    """The context of a connection for asyncio's own methods, which take one from Python 3.15 on."""
+    return {} if sys.version_info < (3, 15) else {"context": context}
+
+
 class _Watched:
     """The part of a selector that asyncio's Python transports look at for their repr."""
 
@@ -70,6 +67,9 @@ class _Watched:
     def get_map(self) -> Any:
         return self
 
+    def close(self) -> None:
+        """Do nothing: the loop's poller ends with the loop."""
+
     def get(self, fd: int) -> Any:
         events_mask = self._loop._watched(fd)
         return _Key(events_mask) if events_mask else None
@@ -80,6 +80,33 @@ class _Key:
 
     def __init__(self, events_mask: int) -> None:
         self.events = events_mask
+
+
+class _Ready(collections.deque[Any]):
+    """What asyncio's own scheduling finds as its queue, where somebody wrapped it or its handles: always empty.
+
+    A handle that is put here runs in its turn among the loop's own.
+    """
+
+    __slots__ = ("_loop",)
+
+    def __init__(self, loop: Any) -> None:
+        super().__init__()
+        self._loop = weakref.proxy(loop)
+
+    def append(self, handle: Any) -> None:
+        """Queue an asyncio.Handle."""
+        self._loop._push_handle(run_handle, handle)
+
+
+class _WakeupEnd:
+    """The descriptor that signals write to, as asyncio's own add_signal_handler() asks for it."""
+
+    def __init__(self, loop: Any) -> None:
+        self._loop = loop
+
+    def fileno(self) -> int:
+        return int(self._loop._signal_fds()[1])
 
 
 class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections, _UnixLoop):  # type: ignore[misc]
@@ -104,6 +131,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         self._signal_handlers: dict[int, Any] = {}
         self._unix_server_sockets: dict[Any, Any] = {}
         self._selector: _Watched | None = _Watched(self)
+        self._ready = _Ready(self)
+        self._scheduled: list[Any] = []
         self._children = {}
         self._foreign_wakeup = None
         self._signal_arrival = None
@@ -122,6 +151,9 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
 
     def run_forever(self) -> None:
         """Run until stop() is called."""
+        replaced = self._patched("run_forever")
+        if replaced is not None:
+            return self._run_replaced(replaced)
         self._check_closed()
         self._check_running()
         self._set_coroutine_origin_tracking(self._debug)
@@ -138,6 +170,11 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
             self._set_coroutine_origin_tracking(False)
             sys.set_asyncgen_hooks(*old_agen_hooks)
 
+    def _run_replaced(self, run_forever: Any) -> None:
+        """Run as somebody who wrapped asyncio's run_forever() wants it: asyncio's own calls _run_once() turn after turn."""
+        self._handle_signals(threading.current_thread() is threading.main_thread())
+        run_forever(self)
+
     def close(self) -> None:
         """Close the loop: queued callbacks are dropped, the executor is told to end; idempotent."""
         if self.is_running():
@@ -150,6 +187,9 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         files, self._file_context = self._file_context, None
         if files is not None:
             files.close()
+        replaced = self._patched("close")
+        if replaced is not None:
+            replaced(self)  # asyncio's own, behind it, sets _closed
         self._close_native()
         self._forget_children()
         self._selector = None
@@ -159,11 +199,28 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
             self._default_executor = None
             executor.shutdown(wait=False)
 
+    def _close_self_pipe(self) -> None:
+        """What asyncio's own close() calls: there is no pipe."""
+
+    @property
+    def _csock(self) -> Any:
+        return _WakeupEnd(self)
+
+    def _take_scheduled(self) -> None:
+        """Arm the timers that asyncio's own call_at() made."""
+        timers, self._scheduled = self._scheduled, []
+        for timer in timers:
+            self._push_timer(timer._when, run_handle, timer)
+
     def _create_task_slow(self, coro: Any, **kwargs: Any) -> Any:
         return base_events.BaseEventLoop.create_task(self, coro, **kwargs)
 
     def _run_debug(self, handle: Any) -> None:
         # As BaseEventLoop._run_once does in debug mode.
+        if handle._callback is run_handle:
+            (handle,) = handle._args
+            if handle._cancelled:
+                return
         try:
             self._current_handle = handle
             t0 = self.time()
@@ -189,16 +246,14 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
         """Call func(*args) in a thread of the executor, None for the default one; return an asyncio future."""
-        if type(executor) is not _pools.ThreadPoolExecutor and executor is not None or self._debug:
-            return _UnixLoop.run_in_executor(self, executor, func, *args)
-        self._check_closed()
-        if executor is None:
-            executor = self._default_executor
-            self._check_default_executor()
-            if executor is None:
-                executor = self._default_executor = _pools.ThreadPoolExecutor(thread_name_prefix="asyncio")
-        if not _pool_is_known(executor):
-            return _UnixLoop.run_in_executor(self, executor, func, *args)
+        pool = executor
+        if executor is None and not self._executor_shutdown_called:
+            pool = self._default_executor
+            if pool is None and self._patched("run_in_executor") is None:
+                pool = self._default_executor = _pools.ThreadPoolExecutor(thread_name_prefix="asyncio")
+        if not self._pool_is_standard(pool):
+            return self._run_by_asyncio(executor, func, args)
+        executor = pool
         future = self.create_future()
         job = self._make_job(future, func, args)
         with executor._shutdown_lock, _pools.thread._global_shutdown_lock:
@@ -210,6 +265,9 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
             executor._adjust_thread_count()
         return future
 
+    def _run_by_asyncio(self, executor: Any, func: Any, args: Any) -> Any:
+        run_in_executor = self._patched("run_in_executor") or _UnixLoop.run_in_executor
+        return run_in_executor(self, executor, func, *args)
 
     # Transports
 
@@ -219,8 +277,12 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         """Connect to host and port; return (transport, protocol). Arguments and errors are asyncio's."""
         connect = None
         if not kwargs and type(host) is str and type(port) is int and type(self) is Loop and not self._debug:
-            connect = self._connect_numeric(host, port)
+            if self._sockets_in_place() and not self._overridden(_OF_CONNECT):
+                connect = self._connect_numeric(host, port)
         if connect is None:
+            replaced = self._patched("create_connection")
+            if replaced is not None:
+                return await replaced(self, protocol_factory, host, port, **kwargs)
             return await super().create_connection(protocol_factory, host, port, **kwargs)
         fd = await connect
         context = contextvars.copy_context()
@@ -244,6 +306,9 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         self, protocol_factory: Any, local_addr: Any = None, remote_addr: Any = None, **kwargs: Any
     ) -> Any:
         """Make a datagram transport; return (transport, protocol). Arguments and errors are asyncio's."""
+        replaced = self._patched("create_datagram_endpoint")
+        if replaced is not None:
+            return await replaced(self, protocol_factory, local_addr, remote_addr, **kwargs)
         return await self._create_endpoint(protocol_factory, local_addr, remote_addr, **kwargs)
 
     create_datagram_endpoint.__wrapped__ = _UnixLoop.create_datagram_endpoint  # type: ignore[attr-defined]
@@ -252,6 +317,9 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
 
         async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **kwargs: Any) -> Any:
             """Listen on a host and port, or on several hosts; return the server. Arguments and errors are asyncio's."""
+            replaced = self._patched("create_server")
+            if replaced is not None:
+                return await replaced(self, protocol_factory, host, port, **kwargs)
             return await self._listen(protocol_factory, host, port, **kwargs)
 
         create_server.__wrapped__ = _UnixLoop.create_server  # type: ignore[attr-defined]
@@ -266,8 +334,16 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         server: Any = None,
         context: Any = None,
     ) -> Any:
+        if not self._transports_are_plain(sock):
+            return _UnixLoop._make_socket_transport(
+                self, sock, protocol, waiter, extra=extra, server=server, **_given(context)
+            )
         self._ensure_fd_no_transport(sock)
         return self._make_stream(sock, protocol, waiter, extra, server, context)
+
+    def _transports_are_plain(self, sock: Any) -> bool:
+        """Whether C may go around the methods of a socket, and around the loop's that asyncio's transports call."""
+        return self._socket_is_plain(sock) and not self._overridden(_OF_TRANSPORTS)
 
     def _make_datagram_transport(
         self, sock: Any, protocol: Any, address: Any = None, waiter: Any = None, extra: Any = None
@@ -275,6 +351,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         if type(protocol) is Refused:
             sock.close()
             raise protocol.exc
+        if not self._transports_are_plain(sock):
+            return _UnixLoop._make_datagram_transport(self, sock, protocol, address, waiter, extra)
         self._ensure_fd_no_transport(sock)
         info = dict(extra or {})
         info["socket"] = trsock.TransportSocket(sock)
@@ -317,7 +395,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
             ssl_handshake_timeout=ssl_handshake_timeout,
             ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
-        self._make_stream(rawsock, ssl_protocol, None, extra, server, context)
+        self._make_socket_transport(rawsock, ssl_protocol, extra=extra, server=server, context=context)
         return ssl_protocol._app_transport
 
     async def start_tls(
@@ -332,6 +410,12 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         ssl_shutdown_timeout: Any = None,
     ) -> Any:
         """Shake hands over an open transport; return the transport that protocol is to use from now on."""
+        replaced = self._patched("start_tls")
+        if replaced is not None:
+            return await replaced(
+                self, transport, protocol, sslcontext, server_side=server_side, server_hostname=server_hostname,
+                ssl_handshake_timeout=ssl_handshake_timeout, ssl_shutdown_timeout=ssl_shutdown_timeout,
+            )
         import ssl
 
         from ._tls import TLSProtocol, move_reader, take_buffered
@@ -371,6 +455,9 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
 
     # Servers
 
+    def _accepts_by_itself(self, sock: Any) -> bool:
+        return self._sockets_in_place() and self._socket_is_plain(sock) and not self._overridden(_OF_ACCEPTING)
+
     def _start_serving(
         self,
         protocol_factory: Any,
@@ -381,6 +468,9 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         *timeouts: Any,
         context: Any = None,
     ) -> None:
+        if not self._accepts_by_itself(sock):
+            _UnixLoop._start_serving(self, protocol_factory, sock, sslcontext, server, backlog, *timeouts, **_given(context))
+            return
         if sslcontext is not None:
             from ._tls import Acceptor
 
@@ -445,4 +535,38 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
                 transp.resume_reading()
 
 
+# Private methods of asyncio's loop that a short cut goes around, beside those that it stands in front of.
+_GONE_AROUND = (
+    "_accept_connection", "_accept_connection2", "_connect_sock", "_create_connection_transport", "_ensure_resolved",
+    "sock_accept", "sock_connect",
+)
+_OF_CONNECT = (
+    "create_connection", "sock_connect", "_connect_sock", "_create_connection_transport", "_ensure_resolved", "_make_socket_transport",
+    "create_future", "call_soon",
+)
+_OF_TRANSPORTS = ("call_soon", "_add_reader", "_add_writer", "_remove_reader", "_remove_writer")
+_OF_ACCEPTING = ("_accept_connection", "_accept_connection2", "create_task", "create_future", "_make_socket_transport", *_OF_TRANSPORTS)
+
+
+def _shipped(name: str) -> Any:
+    """What asyncio's class has under a name, None if that is not asyncio's own function: somebody replaced it already."""
+    function = getattr(_UnixLoop, name)
+    module = getattr(function, "__globals__", {}).get("__name__", "")
+    return function if module.startswith("asyncio.") and not hasattr(function, "__wrapped__") else None
+
+
+def _stands_in_front(name: str) -> bool:
+    return not name.startswith("__") and callable(getattr(_UnixLoop, name, None))
+
+
+_treadle._loop_setup(
+    Loop,
+    _UnixLoop,
+    {
+        name: _shipped(name)
+        for base in (Loop, *Loop.__bases__[:-1])
+        for name in (*vars(base), *_GONE_AROUND)
+        if _stands_in_front(name)
+    },
+)
 Loop._looks_up_natively = True  # this class itself, and no subclass of it

@@ -102,11 +102,14 @@ class Signals:
         if former != self._signal_fds()[1] and signum not in self._signal_bytes(former):
             self._process_self_data(bytes([signum]))
 
-    def add_signal_handler(self: Any, sig: int, callback: Any, *args: Any) -> None:
+    def add_signal_handler(self: Any, sig: int, callback: Any, *args: Any) -> Any:
         """Call callback(*args) in the loop when a signal arrives; main thread only.
 
         Raises ValueError or RuntimeError for a signal that cannot be caught, as asyncio does.
         """
+        replaced = self._patched("add_signal_handler")
+        if replaced is not None:
+            return replaced(self, sig, callback, *args)
         if coroutines.iscoroutine(callback) or _iscoroutinefunction(callback):
             raise TypeError("coroutines cannot be used with add_signal_handler()")
         self._check_signal(sig)
@@ -136,6 +139,9 @@ class Signals:
 
     def remove_signal_handler(self: Any, sig: int) -> bool:
         """Give a signal its default action back; True if it had a handler here."""
+        replaced = self._patched("remove_signal_handler")
+        if replaced is not None:
+            return bool(replaced(self, sig))
         self._check_signal(sig)
         try:
             del self._signal_handlers[sig]

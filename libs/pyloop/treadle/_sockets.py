@@ -57,24 +57,36 @@ class Sockets:
     def _sock_sendall_slow(self, sock: Any, data: Any) -> Any:
         return _UnixLoop.sock_sendall(self, sock, data)
 
-    async def sock_accept(self, sock: Any) -> tuple[socket.socket, Any]:
+    async def sock_accept(self: Any, sock: Any) -> tuple[socket.socket, Any]:
         """Accept a connection on a listening, non-blocking socket; return it and the peer's address."""
+        replaced = self._patched("sock_accept")
+        if replaced is not None:
+            return await replaced(self, sock)  # type: ignore[no-any-return]
         conn, address = await self._call_when_ready(sock, False, lambda: sock.accept())
         conn.setblocking(False)
         return conn, address
 
-    async def sock_recvfrom(self, sock: Any, bufsize: int) -> tuple[bytes, Any]:
+    async def sock_recvfrom(self: Any, sock: Any, bufsize: int) -> tuple[bytes, Any]:
         """Receive a datagram of at most bufsize bytes; return it and its sender's address."""
+        replaced = self._patched("sock_recvfrom")
+        if replaced is not None:
+            return await replaced(self, sock, bufsize)  # type: ignore[no-any-return]
         return await self._call_when_ready(sock, False, lambda: sock.recvfrom(bufsize))  # type: ignore[no-any-return]
 
-    async def sock_recvfrom_into(self, sock: Any, buf: Any, nbytes: int = 0) -> tuple[int, Any]:
+    async def sock_recvfrom_into(self: Any, sock: Any, buf: Any, nbytes: int = 0) -> tuple[int, Any]:
         """Receive a datagram into a buffer, at most nbytes; return its size and its sender's address."""
+        replaced = self._patched("sock_recvfrom_into")
+        if replaced is not None:
+            return await replaced(self, sock, buf, nbytes)  # type: ignore[no-any-return]
         return await self._call_when_ready(  # type: ignore[no-any-return]
             sock, False, lambda: sock.recvfrom_into(buf, nbytes or len(buf))
         )
 
-    async def sock_sendto(self, sock: Any, data: Any, address: Any) -> int:
+    async def sock_sendto(self: Any, sock: Any, data: Any, address: Any) -> int:
         """Send a datagram to an address; return the bytes sent."""
+        replaced = self._patched("sock_sendto")
+        if replaced is not None:
+            return await replaced(self, sock, data, address)  # type: ignore[no-any-return]
         return await self._call_when_ready(sock, True, lambda: sock.sendto(data, address))  # type: ignore[no-any-return]
 
     # What CPython has mended in its sendfile since (gh-150107): the file's position is where it ends up, also if nothing was sent

@@ -52,6 +52,12 @@ def _callback_failed(handle: Any, exc: BaseException) -> None:
     handle._loop.call_exception_handler(context)
 
 
+def run_handle(handle: Any) -> None:
+    """Run a handle of asyncio's own make, as its loop does."""
+    if not handle._cancelled:
+        handle._run()
+
+
 def _log_conn_lost() -> None:
     logger.warning("socket.send() raised exception.")
 
