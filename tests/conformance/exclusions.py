@@ -26,11 +26,6 @@ TESTS = {
        for name in ("SubprocessPidfdWatcherTests.test_watcher_implementation",
                     "SubprocessThreadedWatcherTests.test_watcher_implementation",
                     "SubprocessThreadedWatcherTests.test_pid_not_reaped_before_exit_published")},
-    **{f"test_base_events.BaseEventLoopWithSelectorTests.{name}":
-       "hands the loop mock sockets and replaces its private _add_reader; a poller in C asks the kernel about real ones"
-       for name in ("test_create_connection_ip_addr", "test_create_connection_ipv6_scope",
-                    "test_create_connection_no_inet_pton", "test_create_connection_service_name",
-                    "test_create_datagram_endpoint_ip_addr")},
     **{f"test_base_events.BaseEventLoopTests.{name}":
        "hands the loop mock sockets and replaces its private _add_reader; a poller in C asks the kernel about real ones"
        for name in ("test_create_connection_happy_eyeballs", "test_create_connection_happy_eyeballs_ipv4_only")},
