@@ -162,11 +162,16 @@ class BinaryFile(LineFile[bytes, _Buffer]):
         return self._context() is not before
 
     def _check_loop(self, op: FileOp[Any]) -> None:
-        """An operation can be awaited only in the loop that it was begun in; one of a parent process has ended with the fork."""
+        """An operation can be awaited only in the loop that it was begun in. It ends with the loop, and in a forked child."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._files.reap()
-        if not op.done() and context() is not self._files:
+        if op.done() or context() is self._files:
+            return
+        loop = self._files.loop
+        if loop is not None and loop.is_closed():
+            self._files.close()
+        if not op.done():
             raise RuntimeError("an operation of the file is running in another event loop")
 
     def _hold(self, op: FileOp[Any]) -> None:
@@ -426,7 +431,12 @@ class BinaryFile(LineFile[bytes, _Buffer]):
         view[:have] = b"".join((self._ahead[self._at:], *self._later))
         count = have
         while count < len(view):
-            got = await self._into(view[count:], place + count - have)
+            rest = view[count:]
+            try:
+                got = await self._into(rest, place + count - have)
+            finally:
+                with contextlib.suppress(BufferError):  # of a coroutine that is thrown away, when the kernel is done
+                    rest.release()
             if got == 0:
                 break
             count += got
