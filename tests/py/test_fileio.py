@@ -785,3 +785,26 @@ def test_a_closed_context_ends_a_kept_operation(run):
         os.close(write_end)
 
     run(main())
+
+
+@pytest.mark.parametrize("offset", [-1, -5, -(1 << 70)])
+@pytest.mark.parametrize("module", [*ENGINES, "thread_aio", "python_aio"])
+def test_a_negative_offset_is_refused_by_the_kernel(run, module, offset, data):
+    fd, content = data
+
+    async def main():
+        shaped = getattr(fileio, f"{module}_asyncio", None)
+        if module in ENGINES:
+            files = make(module)
+            read, write = files.read(fd, 10, offset), files.write(fd, b"x", offset)
+        else:
+            files = shaped.AsyncioContext()
+            read, write = files.read(10, fd, offset), files.write(b"x", fd, offset)
+        for op in (read, write):
+            with pytest.raises((OSError, OverflowError)) as caught:
+                await op
+            assert getattr(caught.value, "errno", errno.EINVAL) == errno.EINVAL
+        files.close()
+        assert os.lseek(fd, 0, os.SEEK_CUR) == 0 and os.pread(fd, 10, 0) == content[:10]
+
+    run(main())

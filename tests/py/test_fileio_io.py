@@ -3,6 +3,7 @@
 TREADLE_TEST_EXAMPLES is how many sequences of each kind are run.
 """
 import asyncio
+import contextlib
 import io
 import os
 import sys
@@ -14,8 +15,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from treadle import fileio
 from treadle.fileio import FileContext, _contexts
 
-COMMON = settings(max_examples=int(os.environ.get("TREADLE_TEST_EXAMPLES", "200")), deadline=None,
-                  suppress_health_check=list(HealthCheck))
+EXAMPLES = int(os.environ.get("TREADLE_TEST_EXAMPLES", "200"))
+COMMON = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+pytestmark = pytest.mark.timeout(60 + EXAMPLES)
 ENGINES = []
 for _engine in ("linux_uring", "linux_aio", "threads"):
     try:
@@ -184,21 +186,33 @@ class Pair:
         return [os.lseek(fd, 0, os.SEEK_CUR) for fd in self.fds]
 
 
-async def walk(paths, mode, steps, options, engine):
+@pytest.fixture(scope="module")
+def runners():
+    """For each engine a loop whose files use it; the kernel is slow in giving back what linux_aio takes for a context."""
+    with contextlib.ExitStack() as stack:
+        made = {}
+        for engine in ENGINES:
+            made[engine] = stack.enter_context(asyncio.Runner())
+            files = FileContext(engine=engine)
+            stack.callback(files.close)
+            _contexts.adopt(made[engine].get_loop(), files)
+        yield made
+
+
+async def walk(folder, content, mode, steps, options):
     """Open both, do the steps on both, and say what differed first."""
-    loop = asyncio.get_running_loop()
-    _contexts.adopt(loop, FileContext(engine=engine))
+    paths = both(folder, mode, content)
     done = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        reference = call(lambda: io.open(paths[0], mode, **options))
+        subject = await call_async(lambda: opened(paths[1], mode, options))
+    if isinstance(reference, tuple):
+        assert subject == reference
+        return
+    reference.seekable()  # before 3.13 a first seek that failed made io think that there can be none
+    pair = Pair(reference, subject, paths)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)
-            reference = call(lambda: io.open(paths[0], mode, **options))
-            subject = await call_async(lambda: opened(paths[1], mode, options))
-        if isinstance(reference, tuple):
-            assert subject == reference
-            return
-        reference.seekable()  # before 3.13 a first seek that failed made io think that there can be none
-        pair = Pair(reference, subject, paths)
         for name, *args in [*steps, ("close",), ("close",), ("read", 1)]:
             one, other = await pair.step(name, args)
             done.append((name, args, one))
@@ -208,7 +222,8 @@ async def walk(paths, mode, steps, options, engine):
         with open(paths[0], "rb") as one, open(paths[1], "rb") as other:
             assert other.read() == one.read(), done
     finally:
-        fileio.context().close()
+        reference.close()
+        await subject.close()
 
 
 async def opened(path, mode, options):
@@ -217,9 +232,9 @@ async def opened(path, mode, options):
 
 def both(folder, mode, content):
     """Two new paths, with a file at each if the mode wants one."""
-    folder = folder.mktemp("io")
     paths = folder / "reference", folder / "subject"
     for path in paths:
+        path.unlink(missing_ok=True)
         if "x" not in mode:
             path.write_bytes(content)
     return [os.fspath(path) for path in paths]
@@ -262,8 +277,8 @@ def steps_of(step):
 @COMMON
 @given(content=BYTES, mode=st.sampled_from(MODES), steps=steps_of(BINARY_STEP),
        buffering=st.sampled_from([-1, -1, 0, 0, 1, 2, 7, 16, 100]), engine=st.sampled_from(ENGINES))
-def test_binary_files_do_what_io_does(tmp_path_factory, content, mode, steps, buffering, engine):
-    asyncio.run(walk(both(tmp_path_factory, mode, content), mode + "b", steps, {"buffering": buffering}, engine))
+def test_binary_files_do_what_io_does(runners, tmp_path, content, mode, steps, buffering, engine):
+    runners[engine].run(walk(tmp_path, content, mode + "b", steps, {"buffering": buffering}))
 
 
 TEXT = st.one_of(st.text(alphabet="aé\n\r€😀 z", max_size=40), st.text(alphabet="ab\r\n", max_size=20),
@@ -290,7 +305,6 @@ ENCODINGS = ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32", "latin-1", "
 @given(content=TEXT, mode=st.sampled_from(MODES), steps=steps_of(TEXT_STEP), encoding=st.sampled_from(ENCODINGS),
        newline=st.sampled_from([None, "", "\n", "\r", "\r\n"]), buffering=st.sampled_from([-1, -1, 1, 2, 50]),
        errors=st.sampled_from([None, "strict", "replace", "surrogateescape"]), engine=st.sampled_from(ENGINES))
-def test_text_files_do_what_io_does(tmp_path_factory, content, mode, steps, encoding, newline, buffering, errors, engine):
-    paths = both(tmp_path_factory, mode, content.encode(encoding or "utf-8", "replace"))
+def test_text_files_do_what_io_does(runners, tmp_path, content, mode, steps, encoding, newline, buffering, errors, engine):
     options = {"encoding": encoding, "newline": newline, "errors": errors, "buffering": buffering}
-    asyncio.run(walk(paths, mode, steps, options, engine))
+    runners[engine].run(walk(tmp_path, content.encode(encoding or "utf-8", "replace"), mode, steps, options))

@@ -33,7 +33,7 @@ bool tdl__files_fd_from(PyObject *arg, int *fd)
     return true;
 }
 
-/* A missing or negative offset is the descriptor's own position. */
+/* A missing offset is the descriptor's own position; a negative one the kernel refuses. */
 static bool offset_from(PyObject *const *args, Py_ssize_t nargs, Py_ssize_t index, uint64_t *offset)
 {
     *offset = TDL_FOP_POSITION;
@@ -50,9 +50,8 @@ static bool offset_from(PyObject *const *args, Py_ssize_t nargs, Py_ssize_t inde
         *offset = PyLong_AsUnsignedLongLong(args[index]);
         return PyErr_Occurred() == NULL;
     }
-    if (value >= 0) {
-        *offset = (uint64_t)value;
-    }
+    /* -1 would be the position again. */
+    *offset = value >= 0 && overflow == 0 ? (uint64_t)value : (uint64_t)1 << 63;
     return true;
 }
 
