@@ -631,6 +631,7 @@ class BinaryFile(LineFile[bytes, _Buffer]):
             if whence not in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END, os.SEEK_DATA, os.SEEK_HOLE):
                 raise ValueError(f"whence value {whence} unsupported")
             self._check_seekable()
+        offset = operator.index(offset)
         if self._device:
             await self._settle_reading()
         await self._flush()
