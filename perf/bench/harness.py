@@ -1,5 +1,5 @@
-"""The servers a service needs, from Debian's packages, each on a free port in a temporary folder; the service
-itself as a process on a loop; and the load upon it, by oha or wrk."""
+"""The servers a service needs, from Debian's packages, each on a free port in a temporary folder; and the load upon it, by oha or
+wrk."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import rounds
 
-HERE = Path(__file__).resolve().parent
+if TYPE_CHECKING:
+    from service_config import Request
+
 START_TIMEOUT_S = 60
 PASSWORD = "treadle"
 
@@ -38,6 +39,28 @@ def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return sock.getsockname()[1]
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A folder that is gone after the block."""
+    with tempfile.TemporaryDirectory(prefix=prefix) as folder:
+        yield Path(folder)
+
+
+def sessions_of(dsn: str) -> int:
+    """Sessions that the database of `dsn` had so far. The question is a session of its own, which counts in both of two askings."""
+    import asyncpg
+
+    async def ask() -> int:
+        connection = await asyncpg.connect(dsn)
+        try:
+            return await connection.fetchval("SELECT sessions FROM pg_stat_database WHERE datname = current_database()")
+        finally:
+            await connection.close()
+
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        return runner.run(ask())
 
 
 def program(*names: str, package: str) -> str:
@@ -235,81 +258,6 @@ def nats() -> Iterator[Nats]:
 
 
 @dataclass
-class Backing:
-    """The three servers, and what the service is told of them by its environment."""
-
-    postgres: Postgres
-    redis_url: str
-    nats: Nats
-
-    @property
-    def env(self) -> dict[str, str]:
-        return {"SERVICE_DSN": self.postgres.dsn(driver="+asyncpg"), "SERVICE_REDIS": self.redis_url,
-                "SERVICE_NATS": self.nats.url}
-
-
-@contextlib.contextmanager
-def backing() -> Iterator[Backing]:
-    """PostgreSQL, Redis and NATS, all gone after the block."""
-    with postgres() as database, redis() as cache, nats() as bus:
-        yield Backing(database, cache, bus)
-
-
-@dataclass
-class Service:
-    """The service on one loop: its processes are those of one session."""
-
-    process: Process
-    port: int
-
-    @property
-    def session(self) -> int:
-        return self.process.popen.pid
-
-    def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.port}{path}"
-
-    def get(self, path: str, timeout: float = 30) -> tuple[int, bytes]:
-        with urllib.request.urlopen(self.url(path), timeout=timeout) as answer:
-            return answer.status, answer.read()
-
-
-@contextlib.contextmanager
-def service(loop: str, servers: Backing, env: dict[str, str] | None = None, workers: int = 2) -> Iterator[Service]:
-    """The service on `loop`, answering; ended with the block."""
-    port = free_port()
-    command = [sys.executable, HERE / "service_app.py", "--loop", loop, "--port", port, "--workers", workers]
-    process = Process(command, "Started worker-", env={**os.environ, **servers.env, **(env or {})}, start_new_session=True)
-    running = Service(process, port)
-    try:
-        _await_answers(running)
-        on = json.loads(running.get("/info")[1])["loop"]
-        if on.partition(".")[0] != loop.partition(".")[0]:
-            raise RuntimeError(f"the service runs on {on}, not on {loop}")
-        yield running
-        if process.popen.poll() is not None:
-            raise RuntimeError(f"the service ended with {process.popen.returncode}: {''.join(process.said[-5:]).strip()}")
-    finally:
-        process.stop()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(running.session, signal.SIGKILL)
-
-
-def _await_answers(running: Service) -> None:
-    """A worker says that it started before it listens."""
-    until = time.monotonic() + START_TIMEOUT_S
-    while True:
-        try:
-            running.get("/session")
-            return
-        except OSError as error:
-            if time.monotonic() > until or running.process.popen.poll() is not None:
-                said = "".join(running.process.said[-8:]).strip()
-                raise RuntimeError(f"the service does not answer ({error}): {said}") from None
-            time.sleep(0.05)
-
-
-@dataclass
 class Load:
     """What a load generator saw."""
 
@@ -325,18 +273,50 @@ class Load:
         return {"status": self.status, "errors": self.errors}
 
 
-WRK_REPORT = """
+WRK_SCRIPT = """
+local total, kinds = 0, {}
+local function add(weight, method, path, headers, body)
+  total = total + weight
+  kinds[#kinds + 1] = {total, wrk.format(method, path, headers, body)}
+end
+function init(args)
+  math.randomseed(20261130)
+  %s
+end
+function request()
+  if #kinds == 1 then return kinds[1][2] end
+  local pick = math.random() * total
+  for _, kind in ipairs(kinds) do
+    if pick <= kind[1] then return kind[2] end
+  end
+  return kinds[#kinds][2]
+end
 done = function(summary, latency, requests)
   local e = summary.errors
-  io.write(string.format('\\nREPORT {"requests": %d, "us": %d, "p50_us": %.0f, "p99_us": %.0f, "connect": %d, '
-    .. '"read": %d, "write": %d, "timeout": %d, "status": %d}\\n', summary.requests, summary.duration,
+  io.write(string.format('\\nREPORT {"requests": %%d, "us": %%d, "p50_us": %%.0f, "p99_us": %%.0f, "connect": %%d, '
+    .. '"read": %%d, "write": %%d, "timeout": %%d, "status": %%d}\\n', summary.requests, summary.duration,
     latency:percentile(50), latency:percentile(99), e.connect, e.read, e.write, e.timeout, e.status))
 end
 """
 
 
+def _lua(text: str) -> str:
+    """A text as Lua reads it, byte by byte where it is not plain."""
+    return '"' + "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03d}" for byte in text.encode()) + '"'
+
+
+def wrk_script(requests: list[Request], headers: dict[str, str]) -> str:
+    """What wrk runs: the requests by their weights, and a report that can be read."""
+    lines = []
+    for request in requests:
+        fields = ", ".join(f"[{_lua(name)}] = {_lua(value)}" for name, value in {**request.headers, **headers}.items())
+        body = _lua(request.body) if request.body else "nil"
+        lines.append(f"add({request.weight!r}, {_lua(request.method)}, {_lua(request.path)}, {{{fields}}}, {body})")
+    return WRK_SCRIPT % "\n  ".join(lines)
+
+
 def read_wrk(output: str) -> Load:
-    """Read what wrk printed by WRK_REPORT; it counts answers of 400 and above without telling them apart."""
+    """Read what wrk printed by WRK_SCRIPT; it counts answers of 400 and above without telling them apart."""
     found = re.search(r"^REPORT (\{.*\})$", output, re.MULTILINE)
     if not found:
         raise RuntimeError(f"wrk reported nothing: {output.strip()[-200:]}")
@@ -358,28 +338,45 @@ def read_oha(output: str) -> Load:
 
 
 def generator(choice: str = "auto") -> str:
-    """The load generator to use: `oha` where it is installed (cargo install --locked oha), else `wrk`."""
+    """The load generator to use: `oha` where it is installed, else `wrk`, which sees no redirect."""
     if choice == "auto":
         choice = "oha" if shutil.which("oha") else "wrk"
-    program(choice, package="wrk" if choice == "wrk" else "oha, by cargo install --locked")
+    if shutil.which(choice) is None:
+        how = "apt-get install wrk" if choice == "wrk" else "cargo install --locked oha"
+        raise Missing(f"no {choice} here: {how}")
     return choice
 
 
-def load(tool: str, url: str, connections: int, seconds: float) -> Load:
-    """Keep `connections` requests under way for `seconds`."""
-    limit = seconds + 60
-    if tool == "oha":
-        command = ["oha", "-z", f"{seconds:g}s", "-c", str(connections), "--no-tui", "--output-format", "json", url]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL)
-        if done.returncode != 0:
-            raise RuntimeError(f"oha failed: {done.stderr.strip()[-200:]}")
-        return read_oha(done.stdout)
-    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
-        script.write(WRK_REPORT)
-        script.flush()
-        command = ["wrk", "-t", "1", "-c", str(connections), "-d", f"{max(1, round(seconds))}s", "--timeout", "10s", "-s", script.name,
-                   url]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, stdin=subprocess.DEVNULL)
+def _oha(base: str, requests: list[Request], connections: int, seconds: float, headers: dict[str, str], folder: Path) -> list[str]:
+    first = requests[0]
+    if any((r.method, r.headers, r.body) != (first.method, first.headers, first.body) for r in requests):
+        raise Missing("oha mixes only requests that differ in nothing but their path: give --load wrk")
+    command = ["oha", "-z", f"{seconds:g}s", "-c", str(connections), "--no-tui", "--output-format", "json", "--redirect", "0",
+               "-m", first.method]
+    for name, value in {**first.headers, **headers}.items():
+        command += ["-H", f"{name}: {value}"]
+    if first.body:
+        command += ["-d", first.body]
+    if len(requests) == 1:
+        return [*command, base + first.path]
+    # A line is as likely as another, so a weight is a number of lines.
+    least = min(r.weight for r in requests)
+    urls = folder / "urls"
+    urls.write_text("".join(f"{base}{r.path}\n" * max(1, round(r.weight / least)) for r in requests))
+    return [*command, "--urls-from-file", str(urls)]
+
+
+def load(tool: str, base: str, requests: list[Request], connections: int, seconds: float, headers: dict[str, str] | None = None) -> Load:
+    """Keep `connections` requests under way for `seconds`; of several kinds each comes by its weight."""
+    with temporary_folder("treadle-load-") as folder:
+        if tool == "oha":
+            command = _oha(base, requests, connections, seconds, headers or {}, folder)
+        else:
+            script = folder / "requests.lua"
+            script.write_text(wrk_script(requests, headers or {}))
+            command = ["wrk", "-t", "1", "-c", str(connections), "-d", f"{max(1, round(seconds))}s", "--timeout", "10s", "-s", str(script),
+                       base]
+        done = rounds.child(command, env={}, timeout=seconds + 60)
     if done.returncode != 0:
-        raise RuntimeError(f"wrk failed: {done.stderr.strip()[-200:]}")
-    return read_wrk(done.stdout)
+        raise RuntimeError(f"{tool} failed: {done.stderr.strip()[-200:]}")
+    return read_oha(done.stdout) if tool == "oha" else read_wrk(done.stdout)

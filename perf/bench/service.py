@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""The full service on several loops, side by side: each endpoint under load, arms in rotated order.
+"""A service on several loops, side by side: each kind of request under load, arms in rotated order.
 
-Per row and loop: requests/s, latency at the 50th and 99th percentile, CPU-ms of the service and new PostgreSQL
-sessions per 1,000 requests. Rows disturbed by other processes are measured again, and marked if they stay so.
+Per row and loop: requests/s, latency at the 50th and 99th percentile, CPU-ms of the service and, where a PostgreSQL can be asked, new
+sessions per 1,000 requests. Rows disturbed by other processes are measured again, and marked if they stay so. The service is
+perf/bench/services/builtin.toml, or that of --config (docs/measure-your-service.md).
 """
 
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import json
 import sys
-import time
 from importlib import metadata
 from pathlib import Path
 
@@ -20,11 +19,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import arms
 import comparison
 import harness
+import options
 import quiet
-import report
+import rounds
+import run
+import service_config
+import service_process
+from service_config import Config, Request
 
 DEFAULT_ARMS = ["treadle", "uvloop", "rsloop", "asyncio"]
-PACKAGES = ("granian", "litestar", "sqlalchemy", "asyncpg", "redis", "nats-py", "treadle", "uvloop", "rsloop", "rloop")
+PACKAGES = ("granian", "litestar", "uvicorn", "fastapi", "sqlalchemy", "asyncpg", "redis", "nats-py", "treadle", "uvloop",
+            "rsloop", "rloop")
 FIGURES = {
     "rate": "requests/s",
     "cpu": "cpu ms per 1,000",
@@ -33,57 +38,63 @@ FIGURES = {
     "p99": "ms",
 }
 WARMUP = 0.25
+MIX = "mix"
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--arms", help="comma-separated: LOOP, LOOP#2 (control), LOOP+mmap; default: treadle, uvloop, rsloop, asyncio")
-    parser.add_argument("--case", action="append", default=[], metavar="PATTERN", help="endpoints; default: all")
-    parser.add_argument("--concurrency", default="16,64", help="requests at once, comma-separated")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=5, help="length of a row")
+    number = options.number
+    parser = options.Parser(description=__doc__.splitlines()[0])
+    parser.add_argument("--config", type=options.existing, default=service_config.BUILTIN, metavar="FILE",
+                        help="TOML file of the service; default: the built-in one")
+    parser.add_argument("--arms", help=f"{arms.HELP}; default: {', '.join(DEFAULT_ARMS)}")
+    parser.add_argument("--case", action="append", default=[], metavar="PATTERN", help="kinds of request, repeatable; default: all")
+    parser.add_argument("--concurrency", type=options.numbers(1, 10000), default=[16, 64],
+                        help="requests at once, comma-separated, each 1 to 10000 (16,64)")
+    rounds.add_arguments(parser)
+    parser.add_argument("--seconds", type=number(float, 0.1, 3600), default=5, help="length of a row, 0.1 to 3600 (5)")
     parser.add_argument("--load", choices=["auto", "oha", "wrk"], default="auto", help="load generator")
-    parser.add_argument("--foreign", type=float, default=quiet.LIMIT, help="cores of foreign CPU beyond which a row is noisy")
-    parser.add_argument("--again", type=int, default=2, help="how often a noisy row is measured again")
+    parser.add_argument("--foreign", type=number(float, 0, 1024), default=quiet.LIMIT,
+                        help=f"cores of foreign CPU beyond which a row is noisy, 0 to 1024 ({quiet.LIMIT})")
+    parser.add_argument("--again", type=number(int, 0, 100), default=2, help="how often a noisy row is measured again, 0 to 100 (2)")
     parser.add_argument("--quick", action="store_true", help="2 rounds of short rows, noisy ones kept: about 5 minutes")
     parser.add_argument("--smoke", action="store_true", help="one short round: does it run at all")
     parser.add_argument("--control", action="store_true", help="add treadle#2, the same loop as its own control")
-    parser.add_argument("--out", type=Path, help="folder for the results; default: a new one under out/")
-    args = parser.parse_args(argv)
-    if args.quick:
-        args.rounds, args.seconds, args.again = 2, 2, 0
-    if args.smoke:
-        args.rounds, args.seconds, args.again, args.concurrency = 1, 1, 0, "4"
-    args.concurrency = [int(text) for text in args.concurrency.split(",")]
-    return args
+    given = parser.parse_args(argv)
+    if given.quick:
+        parser.set_defaults(rounds=2, seconds=2, again=0)
+    if given.smoke:
+        parser.set_defaults(rounds=1, seconds=1, again=0, concurrency=[4])
+    return parser.parse_args(argv)
 
 
 def choose_arms(args: argparse.Namespace) -> list[arms.Arm]:
-    """The arms asked for that can run; those that cannot are named."""
+    """The arms asked for; of the default ones those that can run."""
     names = args.arms.split(",") if args.arms else list(DEFAULT_ARMS)
     names += ["treadle#2"] if args.control else []
-    wanted = [arms.parse(name) for name in dict.fromkeys(names)]
-    missing = sorted({arm.loop for arm in wanted if not arms.installed(arm)})
-    if missing:
-        print(f"not installed here, left out: {', '.join(missing)}")
-    return [arm for arm in wanted if arms.installed(arm)]
+    return arms.present(arms.parse_all(",".join(names)), asked=bool(args.arms))
 
 
-def endpoints(patterns: list[str]) -> dict[str, str]:
-    """The endpoints that match, with their titles."""
-    from service_app import ENDPOINTS
-
-    chosen = {name: title for name, title in ENDPOINTS.items()
-              if not patterns or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)}
-    if not chosen:
-        raise SystemExit(f"no endpoint matches; there are {', '.join(ENDPOINTS)}")
-    return chosen
+def cases(config: Config, patterns: list[str]) -> dict[str, list[Request]]:
+    """The rows that match: each kind of request by itself, and their mix by weight where the file wants it."""
+    found = {request.name: [request] for request in config.requests}
+    if config.mix:
+        found[MIX] = config.requests
+    return {name: found[name] for name in options.matching(patterns, found)}
 
 
-def samples_of(name: str, title: str, connections: int, **figures) -> list[dict]:
+def title_of(name: str, requests: list[Request]) -> str:
+    return requests[0].title or name if len(requests) == 1 else "all requests by weight"
+
+
+def figures_of(config: Config) -> dict[str, str]:
+    """The figures of a row; sessions only where there is a PostgreSQL to ask."""
+    return {figure: unit for figure, unit in FIGURES.items() if figure != "sessions" or config.sessions}
+
+
+def samples_of(name: str, title: str, connections: int, units: dict[str, str], **figures) -> list[dict]:
     """One sample per figure, or as many failed ones when `error` says why."""
     found = []
-    for figure, unit in FIGURES.items():
+    for figure, unit in units.items():
         sample = {"case": f"{name}_c{connections}_{figure}", "title": f"{title} c{connections}: {figure}", "part": "service",
                   "unit": unit}
         if "error" in figures:
@@ -100,15 +111,17 @@ def samples_of(name: str, title: str, connections: int, **figures) -> list[dict]
     return found
 
 
-def measure(running: harness.Service, servers: harness.Backing, name: str, connections: int, args: argparse.Namespace) -> dict:
-    """The figures of one endpoint at one concurrency."""
-    sessions = servers.postgres.sessions()
-    cpu = quiet.session_s(running.session)
+def measure(running: service_process.Service, around: service_process.Servers, requests: list[Request], connections: int,
+            args: argparse.Namespace) -> dict:
+    """The figures of one row at one concurrency."""
+    asks = running.config.sessions
+    sessions = around.sessions() if asks else 0
+    cpu = running.cpu_s()
     window = quiet.Window()
-    seen = harness.load(args.load, running.url(f"/{name}"), connections, args.seconds)
+    seen = running.load(args.load, requests, connections, args.seconds)
     foreign = window.foreign()
-    cpu = quiet.session_s(running.session) - cpu
-    sessions = servers.postgres.sessions() - sessions
+    cpu = running.cpu_s() - cpu
+    sessions = around.sessions() - sessions if asks else 0
     if not seen.requests:
         raise RuntimeError(f"no request was answered: {json.dumps(seen.http)}")
     per_op = 1 / seen.requests
@@ -130,29 +143,29 @@ def measure_quietly(*row, args: argparse.Namespace) -> dict:
     return best
 
 
-def run_arm(arm: arms.Arm, servers: harness.Backing, chosen: dict[str, str], turn: int, args: argparse.Namespace) -> list[dict]:
+def run_arm(config: Config, arm: arms.Arm, around: service_process.Servers, chosen: dict[str, list[Request]], turn: int,
+            args: argparse.Namespace) -> list[dict]:
     """All rows of one round on one arm, on a service started for it."""
+    units = figures_of(config)
     rows = [(name, connections) for name in chosen for connections in args.concurrency]
     found: list[dict] = []
-    done: set[tuple[str, int]] = set()
-    try:
-        with harness.service(arm.loop, servers, arm.env) as running:
-            for name in chosen:
-                harness.load(args.load, running.url(f"/{name}"), max(args.concurrency), args.seconds * WARMUP)
-            for name, connections in arms.rotated(rows, turn):
-                try:
-                    figures = measure_quietly(running, servers, name, connections, args=args)
-                except (OSError, RuntimeError, ValueError) as error:
-                    figures = {"error": f"{type(error).__name__}: {error}"}
-                found += samples_of(name, chosen[name], connections, **figures)
-                done.add((name, connections))
-    except (OSError, RuntimeError) as error:
-        if not done:
-            print(f"{arm.name}: {error}", file=sys.stderr)
-        for name, connections in rows:
-            if (name, connections) not in done:
-                found += samples_of(name, chosen[name], connections, error=f"{type(error).__name__}: {error}")
-    return [{**sample, "round": turn} for sample in found]
+    with service_process.service(config, arm, around) as running:
+        for requests in chosen.values():
+            running.load(args.load, requests, max(args.concurrency), args.seconds * WARMUP)
+        for name, connections in arms.rotated(rows, turn):
+            try:
+                figures = measure_quietly(running, around, chosen[name], connections, args=args)
+            except (OSError, RuntimeError, ValueError) as error:
+                figures = {"error": f"{type(error).__name__}: {error}"}
+            found += samples_of(name, title_of(name, chosen[name]), connections, units, **figures)
+    order = list(units)
+    return sorted(found, key=lambda sample: order.index(sample["case"].rpartition("_")[2]))
+
+
+def failure(config: Config, chosen: dict[str, list[Request]], args: argparse.Namespace, error: str) -> list[dict]:
+    """A service that did not start, or ended early, leaves all of the round's rows failed."""
+    return [sample for name, requests in chosen.items() for connections in args.concurrency
+            for sample in samples_of(name, title_of(name, requests), connections, figures_of(config), error=error)]
 
 
 def packages() -> dict[str, str]:
@@ -166,52 +179,31 @@ def packages() -> dict[str, str]:
     return found
 
 
-def run(chosen_arms: list[arms.Arm], chosen: dict[str, str], args: argparse.Namespace) -> dict[str, list[dict]]:
-    """All rounds over all arms; each arm's samples."""
-    from service_app import SCHEMA
-
-    merged: dict[str, list[dict]] = {arm.name: [] for arm in chosen_arms}
-    with harness.backing() as servers:
-        servers.postgres.run(*SCHEMA)
-        for turn in range(args.rounds):
-            order = arms.rotated(chosen_arms, turn)
-            print(f"round {turn + 1} of {args.rounds}: {', '.join(arm.name for arm in order)}", flush=True)
-            for arm in order:
-                started = time.monotonic()
-                merged[arm.name] += run_arm(arm, servers, chosen, turn, args)
-                noisy = sum(1 for s in merged[arm.name] if s["round"] == turn and s.get("extra", {}).get("noisy"))
-                marked = f", {noisy // len(FIGURES)} rows noisy" if noisy else ""
-                print(f"  {arm.name}: {time.monotonic() - started:.0f} s{marked}", flush=True)
-    return merged
-
-
 def main(argv: list[str] | None = None) -> int:
-    import compare
-
     args = arguments(argv)
+    config = service_config.load(args.config)
+    chosen = cases(config, args.case)
     try:
         args.load = harness.generator(args.load)
-        chosen = endpoints(args.case)
-        merged = run(choose_arms(args), chosen, args)
+    except harness.Missing as error:
+        options.refuse("--load", str(error))
+    wanted = rounds.prepare(args, choose_arms(args))
+    shown = {"config": args.config.name, "service": config.name, "rounds": args.rounds, "seconds": args.seconds,
+             "concurrency": args.concurrency, "load": args.load, "foreign": args.foreign, "again": args.again,
+             "pin": {name: sorted(cpus) for name, cpus in config.pin.items()}}
+    out = rounds.new_folder(args, "service")
+    try:
+        with service_process.servers(config) as around:
+            found = rounds.Plan("service.py", wanted, [config.name], args.rounds, out, shown,
+                                measure=lambda arm, _, turn: run_arm(config, arm, around, chosen, turn, args),
+                                failure=lambda _, error: failure(config, chosen, args, error), packages=packages())
+            code = rounds.run(found)
     except (harness.Missing, ModuleNotFoundError) as error:
-        print(f"service: {error}; pip install -r perf/bench/requirements-service.txt has the packages", file=sys.stderr)
-        return 2
-    out = args.out or report.ROOT / "out" / time.strftime("service-%Y%m%d-%H%M%S")
-    shown = {"rounds": args.rounds, "seconds": args.seconds, "concurrency": args.concurrency, "load": args.load,
-             "foreign": args.foreign, "again": args.again}
-    figure_order = list(FIGURES)
-    files = []
-    for name, samples in merged.items():
-        samples.sort(key=lambda s: (s["round"], figure_order.index(s["case"].rpartition("_")[2])))
-        document = report.document("service.py", name, {**shown, "env": arms.parse(name).env}, samples, packages=packages())
-        files.append(str(out / f"{name}.json"))
-        report.write(files[-1], document)
-    print()
-    compare.main([*files, "--markdown", str(out / "comparison.md"), "--png", str(out / "comparison.png")])
-    print(f"\nwritten to {out}")
-    failed = sum(1 for found in merged.values() for s in found if not s["ok"])
-    return 1 if args.smoke and failed else 0
+        options.refuse("--config", f"{error}; pip install -r perf/bench/requirements-service.txt has the packages")
+    code = run.finish(found, code)
+    failed = any(not sample["ok"] for samples in found.samples.values() for sample in samples)
+    return code or (1 if args.smoke and failed else 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rounds.guarded(main))

@@ -3,7 +3,8 @@
 
     python service_app.py --loop treadle --port 8000 --workers 2
 
-The servers' addresses come by the environment: SERVICE_DSN, SERVICE_REDIS, SERVICE_NATS (harness.py sets them).
+The servers' addresses come by the environment: SERVICE_DSN, SERVICE_REDIS, SERVICE_NATS; services/builtin.toml sets them, makes the
+tables and lists what is asked.
 
 Granian names its loops in a registry. Its command line knows a fixed set of names, but `Granian(..., loop=NAME)` takes
 any name that is registered in the worker process. A worker started by spawn runs this script's module level again, so
@@ -28,31 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import loops
 
 LOOP_VARIABLE = "SERVICE_LOOP"
-USERS = 500
-EVENTS = 20_000
-
-SCHEMA = (
-    "CREATE TABLE account (id int PRIMARY KEY, name text NOT NULL, email text NOT NULL, plan text NOT NULL)",
-    "CREATE TABLE event (id int PRIMARY KEY, account int NOT NULL REFERENCES account, kind int NOT NULL,"
-    " amount int NOT NULL)",
-    f"INSERT INTO account SELECT i, 'name ' || i, 'user' || i || '@example.org', 'plan ' || i % 3"
-    f" FROM generate_series(1, {USERS}) i",
-    f"INSERT INTO event SELECT i, 1 + i % {USERS}, i % 7, i * 37 % 1000 FROM generate_series(1, {EVENTS}) i",
-    "CREATE INDEX event_account ON event (account)",
-    "ANALYZE",
-    "SELECT 1",
-)
-
-# What is asked, and by which endpoint; harness and tests take the list from here.
-ENDPOINTS = {
-    "session": "session read, Redis",
-    "profile": "session read, Redis and PostgreSQL",
-    "aggregate": "aggregate read",
-    "count": "count read",
-    "list": "list read",
-    "health": "health probe over NATS",
-}
-
+USERS = 500  # as services/builtin.toml makes them
 
 @granian_loops.register("measured")
 def build_loop() -> asyncio.AbstractEventLoop:

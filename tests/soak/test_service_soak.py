@@ -19,8 +19,12 @@ aiohttp = pytest.importorskip("aiohttp")
 for package in ("granian", "litestar", "sqlalchemy", "asyncpg", "redis", "nats"):
     pytest.importorskip(package)
 
-import harness  # noqa: E402
-from service_app import ENDPOINTS, SCHEMA  # noqa: E402
+import arms  # noqa: E402
+import service_config  # noqa: E402
+import service_process  # noqa: E402
+
+CONFIG = service_config.load(service_config.BUILTIN)
+PATHS = [request.path for request in CONFIG.requests]
 
 SECONDS = float(os.environ.get("TREADLE_SOAK_SECONDS", "600"))
 CONNECTIONS = 64
@@ -53,17 +57,17 @@ class Soak:
         self.until = time.monotonic() + SECONDS
         self.status = collections.Counter()
         self.broken = collections.Counter()
-        self.last_good = dict.fromkeys(ENDPOINTS, 0.0)
+        self.last_good = dict.fromkeys(PATHS, 0.0)
         self.memory = []
 
     async def ask(self, client, number):
-        names = list(ENDPOINTS)
+        names = PATHS
         turn = number
         while time.monotonic() < self.until:
             name = names[turn % len(names)]
             turn += 1
             try:
-                async with client.get(self.running.url(f"/{name}")) as answer:
+                async with client.get(self.running.url(name)) as answer:
                     await answer.read()
                     self.status[answer.status] += 1
                     if answer.status == 200:
@@ -99,16 +103,15 @@ class Soak:
 
 
 def test_the_service_outlives_its_servers_restarts_without_a_hang_and_in_flat_memory(capsys):
-    with harness.backing() as servers:
-        servers.postgres.run(*SCHEMA)
-        with harness.service("treadle", servers) as running:
+    with service_process.servers(CONFIG) as servers:
+        with service_process.service(CONFIG, arms.parse("treadle"), servers) as running:
             soak = Soak(running, servers)
             with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
                 runner.run(soak.run())
     with capsys.disabled():
         print(f"\nservice soak: {dict(soak.status)}, {dict(soak.broken)}, memory {soak.memory[:3]} .. {soak.memory[-3:]} KiB")
     assert not soak.broken
-    assert soak.status[200] > CONNECTIONS * len(ENDPOINTS)
+    assert soak.status[200] > CONNECTIONS * len(PATHS)
     assert set(soak.status) <= {200, 500, 503}
     late = time.monotonic() - 0.25 * SECONDS - HANG_S
     assert all(good > late for good in soak.last_good.values()), soak.last_good
