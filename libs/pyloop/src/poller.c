@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "treadle/alloc.h"
@@ -39,6 +39,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
         events = UV_READABLE | UV_WRITABLE; /* both sides see the kernel's own error */
         w->armed = 0;                       /* libuv stopped polling it */
     }
+    w->news = true;
     fire(w, events);
 }
 
@@ -218,7 +219,8 @@ static PyObject *forget_side(struct tdl_watch *w, int event)
     return fileobj;
 }
 
-/* What stands in epoll already is changed before the next poll, when changes that undo each other are none. */
+/* What stands in epoll already is changed before the next poll, when changes that undo each other are none; but who gives a
+ * callback is told at once if it cannot be. */
 int tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObject *owner)
 {
     struct tdl_watch_side *side = side_of(w, event);
@@ -231,10 +233,14 @@ int tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObje
         w->armed = 0;
     }
     if ((w->want & ~w->armed) != 0) {
-        if (w->entered || w->loop->lingering || !uv_is_ours(w->loop)) {
+        bool later = w->entered && item->run != tdl__handle_run;
+        if (later || w->loop->lingering || !uv_is_ours(w->loop)) {
             mark_dirty(w);
         } else if ((code = arm(w)) < 0) {
             PyObject *fileobj = forget_side(w, event);
+            if (w->want != 0) {
+                mark_dirty(w); /* the other side is asked for anew */
+            }
             Py_DECREF(owner);
             Py_XDECREF(fileobj);
         } else {
@@ -399,11 +405,18 @@ static struct tdl_watch *close_released(struct tdl_watch *w)
     return rest;
 }
 
+/* Whether the number was closed behind our back, or means by now what cannot be polled. */
+static bool is_gone(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) < 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode);
+}
+
 /* The kernel refused, and nobody waits for its answer: both sides are found ready, and their owners look at the error or
- * try their calls, and the kernel is asked again before the next poll. What was closed is never ready, as with any epoll. */
+ * try their calls, and the kernel is asked again before the next poll. What is gone is never ready, as with any epoll. */
 static void refused(struct tdl_watch *w, int code)
 {
-    if (code != -EBADF && code != -EPERM) {
+    if ((code != -EBADF && code != -EPERM) || !is_gone(w->fd)) {
         w->error = -code;
         fire(w, UV_READABLE | UV_WRITABLE);
     }
@@ -696,6 +709,14 @@ static PyObject *loop_watched(PyObject *self, PyObject *fileobj)
     return PyLong_FromLong(w != NULL ? w->want : 0);
 }
 
+int tdl__has_transports(TdlLoop *loop)
+{
+    PyObject *transports = Py_XNewRef(loop->transports); /* none before asyncio's __init__ */
+    Py_ssize_t size = transports != NULL ? PyObject_Size(transports) : 0;
+    Py_XDECREF(transports);
+    return size < 0 ? -1 : size > 0;
+}
+
 static PyObject *used_by_transport(PyObject *fileobj, PyObject *transport)
 {
     PyErr_Format(PyExc_RuntimeError, "File descriptor %R is used by transport %R", fileobj, transport);
@@ -718,8 +739,15 @@ static PyObject *loop_ensure_fd_no_transport(PyObject *self, PyObject *fileobj)
     int fd = (int)given;
     const struct tdl_watch *w = tdl__watch_get(loop, fd);
     PyObject *transport = w != NULL ? Py_XNewRef(w->transport) : NULL;
-    if (transport == NULL && loop->transports != NULL && PyObject_Size(loop->transports) > 0) {
-        transport = PyObject_CallMethod(loop->transports, "get", "i", fd);
+    int others = tdl__has_transports(loop);
+    if (others < 0) {
+        Py_XDECREF(transport);
+        return NULL;
+    }
+    if (transport == NULL && others > 0) {
+        PyObject *transports = Py_NewRef(loop->transports);
+        transport = PyObject_CallMethod(transports, "get", "i", fd);
+        Py_DECREF(transports);
         if (transport == NULL) {
             return NULL;
         }

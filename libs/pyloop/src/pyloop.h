@@ -221,6 +221,7 @@ struct tdl_watch {
     bool level;      /* a short read has not drained this one: the kernel tells of what is there, for good */
     bool armed_edge; /* poll: the kernel tells what arrives, not what is there */
     bool ended;      /* the peer will send no more, and nothing new will tell it again */
+    bool news;       /* poll: the kernel told of something, and nobody has read since */
     struct tdl_watch *next_dirty;
     struct tdl_watch *next_fired;
     struct tdl_node again; /* in the loop's ring while there may be more than the kernel will tell of */
@@ -410,6 +411,7 @@ struct tdl_watch *tdl__watch_of_socket(TdlLoop *loop, int fd, PyObject *sock);
 void tdl__watch_rest(struct tdl_watch *w, int event);
 char *tdl__read_buffer(TdlLoop *loop);
 void tdl__poller_after_fork(TdlLoop *loop);
+int tdl__has_transports(TdlLoop *loop);
 
 /* loop.c */
 int tdl__loop_type(PyObject *module);

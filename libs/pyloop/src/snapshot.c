@@ -80,7 +80,7 @@ PyObject *tdl__snapshot_private(TdlLoop *loop, PyObject *shared)
 
 void tdl__snapshot_give_back(TdlLoop *loop, TdlHandle *h)
 {
-    if (loop->spare_context == NULL && Py_REFCNT(h->context) == 1) {
+    if (loop->spare_context == NULL && h->context != NULL && Py_REFCNT(h->context) == 1) {
         loop->spare_context = h->context;
         h->context = NULL;
     }

@@ -170,8 +170,11 @@ PyObject *tdl__sockwait_owner(struct tdl_item *item)
 static PyObject *ensure_no_transport(TdlSockWait *s)
 {
     struct tdl_watch *w = tdl__watch_get(s->loop, s->fd);
-    PyObject *transports = s->loop->transports; /* none before asyncio's __init__ */
-    if ((w == NULL || w->transport == NULL) && (transports == NULL || PyObject_Size(transports) == 0)) {
+    int others = tdl__has_transports(s->loop);
+    if (others < 0) {
+        return NULL;
+    }
+    if ((w == NULL || w->transport == NULL) && others == 0) {
         return Py_NewRef(Py_None);
     }
     return PyObject_CallMethod((PyObject *)s->loop, "_ensure_fd_no_transport", "i", s->fd);
@@ -326,8 +329,12 @@ static PyObject *sockwait_throw(PyObject *self, PyObject *args)
     }
     if (PyExceptionInstance_Check(type)) {
         PyErr_SetObject((PyObject *)Py_TYPE(type), type);
-    } else {
+    } else if (PyExceptionClass_Check(type)) {
         PyErr_SetObject(type, value);
+    } else {
+        PyErr_Format(PyExc_TypeError,
+                     "exceptions must be classes or instances deriving from BaseException, not %s",
+                     Py_TYPE(type)->tp_name);
     }
     return NULL;
 }

@@ -82,10 +82,15 @@ static ssize_t recv_into(TdlStream *t, void *buffer, size_t len)
         n = recv(fd, buffer, len, 0);
     } while (n < 0 && errno == EINTR);
     tdl__gil_take(given);
-    bool all = n < 0 ? errno == EAGAIN || errno == EWOULDBLOCK : (size_t)n < len;
-    if (t->watch != NULL && all && !t->watch->ended) {
+    if (t->watch == NULL) {
+        return n;
+    }
+    /* "Nothing there" right behind the kernel's news is asked once more: it will not tell a second time. */
+    bool all = n < 0 ? (errno == EAGAIN || errno == EWOULDBLOCK) && !t->watch->news : (size_t)n < len;
+    if (all && !t->watch->ended) {
         tdl__watch_drained(t->watch);
     }
+    t->watch->news = false;
     return n;
 }
 

@@ -198,11 +198,15 @@ static int wake_poll_open(TdlLoop *loop)
     return own_poll_open(loop, tdl_wake_fd(&loop->wake), EPOLLET, on_wake, &loop->uv->wake_poll);
 }
 
-/* What libuv itself polls: its own threads' wake-ups. */
-static int libuv_poll_open(TdlLoop *loop)
+/* What libuv itself polls, for its threads and its signals: as it has been set up, it waits to be entered. */
+static int libuv_polls_open(TdlLoop *loop)
 {
-    uv__io_t *io = &loop->uv->uv.async_io_watcher;
-    return io->fd >= 0 ? tdl__poll_enter(loop, io, 0) : 0;
+    const struct link *waiting = (void *)&loop->uv->uv.watcher_queue;
+    int code = 0;
+    while (code == 0 && !link_is_alone(waiting)) {
+        code = tdl__poll_enter(loop, TDL_CONTAINER_OF((void *)waiting->next, uv__io_t, watcher_queue), 0);
+    }
+    return code;
 }
 
 static void own_poll_close(uv_poll_t **poll)
@@ -289,7 +293,7 @@ int tdl__uv_open(TdlLoop *loop)
     loop->uv = uv;
     loop->fork_seen = tdl_load_relaxed_u32(&fork_count);
     uv_timer_init(&uv->uv, &uv->timer);
-    code = libuv_poll_open(loop);
+    code = libuv_polls_open(loop);
     if (code == 0) {
         code = wake_poll_open(loop);
     }
@@ -350,7 +354,7 @@ static int fork_uv(TdlLoop *loop)
     }
     if (code == 0) {
         own_poll_close(&uv->wake_poll);
-        code = libuv_poll_open(loop);
+        code = libuv_polls_open(loop);
     }
     if (code == 0) {
         code = wake_poll_open(loop);

@@ -14,6 +14,8 @@
 #define TDL__NS_PER_S UINT64_C(1000000000)
 /* Reading the clock costs about as much as this many looks at the word. */
 #define TDL__SPINS_PER_CLOCK 32
+/* Writes of one notification. */
+#define TDL__WAKE_TRIES 16
 
 static int tdl__wake_open_fd(struct tdl_wake *w)
 {
@@ -157,17 +159,16 @@ int tdl_wake_wait(struct tdl_wake *w, uint64_t timeout_ns)
     return tdl__wake_sleep(w, &timeout);
 }
 
+/* The counter cannot be full, since each park adds at most one and it holds 2^64. What else fails is interrupted and tried again,
+ * a few times: a program may have closed the number behind our back. */
 static void tdl__wake_write(struct tdl_wake *w)
 {
     const uint64_t one = 1;
     int saved_errno = errno;
-    ssize_t put;
+    ssize_t put = -1;
 
-    do
+    for (int tries = 0; put < 0 && tries < TDL__WAKE_TRIES; tries++)
         put = write(w->fd, &one, sizeof one);
-    while (put < 0 && errno == EINTR);
-    /* A lost write would be a hang; the counter cannot be full, since each park adds at most one and it holds 2^64. */
-    TDL_ASSERT(put == (ssize_t)sizeof one);
     errno = saved_errno;
 }
 
