@@ -19,20 +19,22 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "treadle/atomic.h"
+
 #define EXPORT __attribute__((visibility("default")))
 
 /* Where each call is counted: some functions are several, by what they are asked. */
 #define CALLS(XX)                                                                                            \
     XX(accept4)                                                                                              \
-    XX(bind) XX(close) XX(connect) XX(copy_file_range) XX(dup) XX(dup3) XX(epoll_add) XX(epoll_create1)      \
-        XX(epoll_del) XX(epoll_mod) XX(epoll_wait) XX(eventfd) XX(fcntl) XX(fdatasync) XX(fstat) XX(fsync)   \
-            XX(ftruncate) XX(getpeername) XX(getsockname) XX(getsockopt) XX(io_getevents) XX(io_setup)       \
-                XX(io_submit) XX(io_uring_enter) XX(io_uring_register) XX(io_uring_setup) XX(listen)         \
-                    XX(mmap) XX(open) XX(openat2) XX(pidfd_open) XX(pipe2) XX(poll) XX(pread) XX(preadv2)    \
-                        XX(pthread_create) XX(pwrite) XX(read) XX(readv) XX(recv) XX(recvfrom) XX(recvmmsg)  \
-                            XX(recvmsg) XX(send) XX(sendfile) XX(sendmmsg) XX(sendmsg) XX(sendto)            \
-                                XX(setsockopt) XX(shutdown) XX(socket) XX(socketpair) XX(statx) XX(write)    \
-                                    XX(writev)
+    XX(bind)                                                                                                 \
+    XX(close) XX(connect) XX(copy_file_range) XX(dup) XX(dup3) XX(epoll_add) XX(epoll_create1) XX(epoll_del) \
+        XX(epoll_mod) XX(epoll_wait) XX(eventfd) XX(fcntl) XX(fdatasync) XX(fstat) XX(fsync) XX(ftruncate)   \
+            XX(getpeername) XX(getsockname) XX(getsockopt) XX(io_getevents) XX(io_setup) XX(io_submit)       \
+                XX(io_uring_enter) XX(io_uring_register) XX(io_uring_setup) XX(listen) XX(mmap) XX(open)     \
+                    XX(openat2) XX(pidfd_open) XX(pipe2) XX(poll) XX(pread) XX(preadv2) XX(pthread_create)   \
+                        XX(pwrite) XX(read) XX(readv) XX(recv) XX(recvfrom) XX(recvmmsg) XX(recvmsg)         \
+                            XX(send) XX(sendfile) XX(sendmmsg) XX(sendmsg) XX(sendto) XX(setsockopt)         \
+                                XX(shutdown) XX(socket) XX(socketpair) XX(statx) XX(write) XX(writev)
 
 enum call {
 #define CALL_ID(name) CALL_##name,
@@ -51,8 +53,9 @@ static struct {
     bool counting;
     int which; /* the call to fail, or -1 */
     int error;
-    unsigned at, failed;
-    unsigned calls[CALL_COUNT];
+    unsigned at;
+    tdl_atomic_u32 failed;
+    tdl_atomic_u32 calls[CALL_COUNT];
 } fault = {.which = -1};
 
 static __thread bool exempt;
@@ -69,19 +72,21 @@ EXPORT const char *tdl_fault_name(int which)
 
 EXPORT unsigned tdl_fault_calls(int which)
 {
-    return __atomic_load_n(&fault.calls[which], __ATOMIC_RELAXED);
+    return tdl_load_relaxed_u32(&fault.calls[which]);
 }
 
 EXPORT unsigned tdl_fault_failed(void)
 {
-    return __atomic_load_n(&fault.failed, __ATOMIC_RELAXED);
+    return tdl_load_relaxed_u32(&fault.failed);
 }
 
 /* From now on calls are counted, and the call number `at` (from 0) of one function fails; which is -1 for none. */
 EXPORT void tdl_fault_arm(int which, unsigned at, int error)
 {
-    memset(fault.calls, 0, sizeof fault.calls);
-    fault.failed = 0;
+    for (int i = 0; i < CALL_COUNT; i++) {
+        tdl_store_relaxed_u32(&fault.calls[i], 0);
+    }
+    tdl_store_relaxed_u32(&fault.failed, 0);
     fault.error = error;
     fault.at = at;
     fault.which = which;
@@ -103,11 +108,11 @@ static bool fails(enum call which)
     if (!fault.counting || exempt) {
         return false;
     }
-    unsigned n = __atomic_fetch_add(&fault.calls[which], 1, __ATOMIC_RELAXED);
+    unsigned n = tdl_fetch_add_relaxed_u32(&fault.calls[which], 1);
     if (fault.which != (int)which || fault.at != n) {
         return false;
     }
-    (void)__atomic_fetch_add(&fault.failed, 1, __ATOMIC_RELAXED);
+    (void)tdl_fetch_add_relaxed_u32(&fault.failed, 1);
     errno = fault.error;
     return true;
 }

@@ -219,6 +219,14 @@ static PyObject *forget_side(struct tdl_watch *w, int event)
     return fileobj;
 }
 
+/* Whether it is refused since the number was closed behind our back, or means by now what cannot be polled. */
+static bool is_gone(int fd, int code)
+{
+    struct stat st;
+    return (code == -EBADF || code == -EPERM) &&
+           (fstat(fd, &st) < 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode));
+}
+
 /* What stands in epoll already is changed before the next poll, when changes that undo each other are none; but who gives a
  * callback is told at once if it cannot be. */
 int tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObject *owner)
@@ -233,10 +241,12 @@ int tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObje
         w->armed = 0;
     }
     if ((w->want & ~w->armed) != 0) {
-        bool later = w->entered && item->run != tdl__handle_run;
-        if (later || w->loop->lingering || !uv_is_ours(w->loop)) {
+        bool known = w->entered;
+        if ((known && item->run != tdl__handle_run) || w->loop->lingering || !uv_is_ours(w->loop)) {
             mark_dirty(w);
-        } else if ((code = arm(w)) < 0) {
+        } else if ((code = arm(w)) < 0 && known && is_gone(w->fd, code)) {
+            code = 0; /* it was registered, and stays so until it is taken away */
+        } else if (code < 0) {
             PyObject *fileobj = forget_side(w, event);
             if (w->want != 0) {
                 mark_dirty(w); /* the other side is asked for anew */
@@ -405,18 +415,11 @@ static struct tdl_watch *close_released(struct tdl_watch *w)
     return rest;
 }
 
-/* Whether the number was closed behind our back, or means by now what cannot be polled. */
-static bool is_gone(int fd)
-{
-    struct stat st;
-    return fstat(fd, &st) < 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode);
-}
-
 /* The kernel refused, and nobody waits for its answer: both sides are found ready, and their owners look at the error or
  * try their calls, and the kernel is asked again before the next poll. What is gone is never ready, as with any epoll. */
 static void refused(struct tdl_watch *w, int code)
 {
-    if ((code != -EBADF && code != -EPERM) || !is_gone(w->fd)) {
+    if (!is_gone(w->fd, code)) {
         w->error = -code;
         fire(w, UV_READABLE | UV_WRITABLE);
     }

@@ -352,20 +352,21 @@ static int fork_uv(TdlLoop *loop)
     if (code == 0) {
         code = tdl_wake_after_fork(&loop->wake);
     }
-    if (code == 0) {
+    signal_fork(loop);
+    if (code == 0) { /* libuv would enter anew what the child may have closed */
         own_poll_close(&uv->wake_poll);
+        own_poll_close(&uv->signal_poll);
+        own_poll_close(&uv->guard_poll);
+        tdl__poller_after_fork(loop);
         code = libuv_polls_open(loop);
     }
     if (code == 0) {
         code = wake_poll_open(loop);
     }
-    signal_fork(loop);
-    if (code == 0 && uv->signal_poll != NULL) {
-        own_poll_close(&uv->signal_poll); /* libuv would abort if the child has closed the number */
-        (void)own_poll_open(loop, loop->signal_rfd, 0, on_signal, &uv->signal_poll);
+    if (code == 0) {
+        code = own_poll_open(loop, loop->signal_rfd, 0, on_signal, &uv->signal_poll);
     }
     if (code == 0) { /* the parent's timer is shared */
-        own_poll_close(&uv->guard_poll);
         if (TDL_WAKEUP_IS_CHEAP || timerfd_gettime(loop->guard_fd, &(struct itimerspec){0}) == 0) {
             guard_close(loop); /* unless the child has closed it: the number may be another's */
         }
@@ -386,7 +387,6 @@ int tdl__uv_check_fork(TdlLoop *loop)
         return -1;
     }
     loop->fork_seen = tdl_load_relaxed_u32(&fork_count);
-    tdl__poller_after_fork(loop);
     tdl__dns_after_fork(loop);
     return 0;
 }

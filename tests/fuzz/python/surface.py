@@ -469,8 +469,10 @@ class Stopper(threading.Thread):
 
 # Objects that fight back
 
-SPECIALS = ("__eq__", "__hash__", "__index__", "__int__", "__float__", "__bool__", "__len__", "__iter__", "__next__", "__call__", "__fspath__",
-            "__str__", "__repr__", "__getitem__", "__enter__", "__exit__", "__await__", "__lt__", "__contains__", "__add__", "__radd__", "fileno",
+SPECIALS = ("__eq__", "__hash__", "__index__", "__int__", "__float__", "__bool__", "__len__", "__iter__", "__next__", "__call__",
+            "__fspath__",
+            "__str__", "__repr__", "__getitem__", "__enter__", "__exit__", "__await__", "__lt__", "__contains__", "__add__", "__radd__",
+            "fileno",
             "done", "cancel", "set_result", "set_exception", "cancelled", "result", "read", "write", "close", "getsockname",
             "connection_made", "_attach", "_detach", "is_serving", "__setitem__", "__delitem__", "__instancecheck__")
 
@@ -701,8 +703,8 @@ def make_reader(world):
     return loop._add_reader(make_socket(world), world.callable())
 
 
-MAKERS = (in_loop(make_pair), in_loop(make_accepted), in_loop(make_udp), in_loop(make_file), in_loop(make_streams), make_context, make_op, make_op,
-          make_op, make_sockop, make_sockop, make_handle, make_handle, make_job, make_reader, World.new_loop, in_loop(make_tls))
+MAKERS = (in_loop(make_pair), in_loop(make_accepted), in_loop(make_udp), in_loop(make_file), in_loop(make_streams), make_context, make_op,
+          make_op, make_op, make_sockop, make_sockop, make_handle, make_handle, make_job, make_reader, World.new_loop, in_loop(make_tls))
 
 
 def make_contexts():
