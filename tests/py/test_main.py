@@ -87,6 +87,138 @@ def test_info_says_when_the_ring_is_switched_off(python):
     assert on != off
 
 
+def test_the_version_is_told(python):
+    import treadle
+    for flag in ("--version", "-V"):
+        done = python("-m", "treadle", flag, check=True)
+        assert done.stdout.startswith(f"treadle {treadle.__version__} (Python {sys.version.split()[0]}, libuv ")
+
+
+SHOW = "import asyncio, sys, treadle\nasync def main(): print(treadle.is_running(), sys.argv, repr(sys.path[0]), __name__)\n" \
+       "asyncio.run(main())\n"
+
+
+def test_code_runs_as_the_interpreter_runs_it(python, tmp_path):
+    done = python("-m", "treadle", "-c", SHOW, "one", "-m", check=True, cwd=tmp_path)
+    assert done.stdout == "True ['-c', 'one', '-m'] '' __main__\n"
+    assert python("-c", SHOW, "one", "-m", check=True, cwd=tmp_path).stdout == done.stdout.replace("True", "False")
+
+
+def test_standard_input_runs_as_the_interpreter_runs_it(tmp_path):
+    command = [sys.executable, "-m", "treadle", "-", "one"]
+    done = subprocess.run(command, input=SHOW, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == "True ['-', 'one'] '' __main__\n", done.stderr
+
+
+def test_what_is_defined_in_code_is_found_in_main(python):
+    """Programs are told so by pickle, and by threads that outlive their last line."""
+    code = "import pickle\nclass Here: pass\nassert type(pickle.loads(pickle.dumps(Here()))) is Here"
+    python("-m", "treadle", "-c", code, check=True)
+
+
+def test_safe_path_keeps_the_programs_folder_off_the_path(python, tmp_path):
+    (tmp_path / "app.py").write_text("import sys\nprint(sys.path[0])\n")
+    ours = python("-P", "-m", "treadle", "app.py", check=True, cwd=tmp_path).stdout
+    assert ours == python("-P", "app.py", check=True, cwd=tmp_path).stdout
+
+
+def test_c_and_m_ask_for_their_argument(python):
+    for flag in ("-c", "-m"):
+        done = python("-m", "treadle", flag)
+        assert done.returncode == 2 and "usage" in done.stderr
+
+
+CHILDREN = """
+import asyncio, multiprocessing, os, subprocess, sys
+from concurrent.futures import ProcessPoolExecutor
+
+async def name():
+    return type(asyncio.get_running_loop()).__module__.partition(".")[0]
+
+def run(_=None):
+    return asyncio.run(name())
+
+if __name__ == "__main__":
+    found = {"self": run()}
+    for method in ("fork", "spawn", "forkserver"):
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(method)) as pool:
+            found[method] = pool.submit(run, None).result()
+    program = "import asyncio; print(type(asyncio.new_event_loop()).__module__.partition('.')[0])"
+    for flags in ([], ["-E"], ["-I"]):
+        done = subprocess.run([sys.executable, *flags, "-c", program], capture_output=True, text=True)
+        found[" ".join(["command", *flags])] = done.stdout.strip()
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.write(write, run().encode())
+        os._exit(0)
+    os.wait()
+    found["os.fork"] = os.read(read, 99).decode()
+    print(found)
+"""
+EVERYWHERE = ["self", "fork", "spawn", "forkserver", "command", "command -E", "command -I", "os.fork"]
+
+
+def test_children_run_treadle_however_they_are_started(python, tmp_path):
+    app = tmp_path / "app.py"
+    app.write_text(CHILDREN)
+    done = python("-m", "treadle", str(app), check=True)
+    assert eval(done.stdout) == dict.fromkeys(EVERYWHERE, "treadle")
+
+
+def test_the_environment_alone_does_the_same(python, tmp_path):
+    app = tmp_path / "app.py"
+    app.write_text(CHILDREN)
+    assert eval(python(str(app), env={"TREADLE": "1"}, check=True).stdout) == dict.fromkeys(EVERYWHERE, "treadle")
+    assert eval(python(str(app), env={"TREADLE": "0"}, check=True).stdout) == dict.fromkeys(EVERYWHERE, "asyncio")
+
+
+def test_install_holds_in_children_that_are_forked_and_in_no_others(python, tmp_path):
+    app = tmp_path / "app.py"
+    app.write_text(CHILDREN.replace('    found = {', '    import treadle; treadle.install()\n    found = {'))
+    found = eval(python(str(app), check=True).stdout)
+    assert {kind for kind, loop in found.items() if loop == "treadle"} == {"self", "fork", "os.fork"}
+
+
+def test_a_program_that_imports_treadle_first_is_served_too(python):
+    python(code="import treadle, asyncio; assert type(asyncio.new_event_loop()) is treadle.Loop", env={"TREADLE": "1"},
+           check=True)
+
+
+OTHER_LOOP = """
+import asyncio, warnings
+for _ in range(2):
+    asyncio.Runner(loop_factory=asyncio.SelectorEventLoop).run(asyncio.sleep(0))
+"""
+
+
+def test_another_loop_that_runs_is_told_once(python):
+    done = python("-m", "treadle", "-c", OTHER_LOOP, check=True)
+    assert done.stderr.count("RuntimeWarning: treadle was asked for, but asyncio.unix_events._UnixSelectorEventLoop runs") == 1
+    assert python("-c", OTHER_LOOP, check=True).stderr == ""
+
+
+def test_a_treadle_that_cannot_be_imported_is_told_and_asyncio_is_left_alone(python, tmp_path):
+    (tmp_path / "treadle").mkdir()
+    (tmp_path / "treadle" / "__init__.py").write_text("raise ImportError('broken here')\n")
+    done = python(code="import asyncio; asyncio.run(asyncio.sleep(0))", env={"TREADLE": "1", "PYTHONPATH": str(tmp_path)},
+                  check=True)
+    assert "treadle was asked for (TREADLE=1) and cannot be imported: broken here" in done.stderr
+
+
+def test_is_running_tells_which_loop_it_is():
+    import asyncio
+    import treadle
+
+    async def ask():
+        return treadle.is_running()
+
+    assert not treadle.is_running()
+    assert treadle.run(ask())
+    assert not asyncio.Runner(loop_factory=asyncio.SelectorEventLoop).run(ask())
+    assert not treadle.run(ask(), loop_factory=asyncio.SelectorEventLoop)
+    assert treadle.run(ask(), debug=True, loop_factory=lambda: treadle.Loop(io_uring=False))
+
+
 def test_ctrl_c_ends_a_program(tmp_path):
     app = tmp_path / "app.py"
     app.write_text(textwrap.dedent("""

@@ -686,6 +686,54 @@ async def test_contexts_of_protocol_callbacks(t):
     VAR.set("unset")
 
 
+class Contexts(asyncio.Protocol):
+    """Logs the variable that each callback finds, and the values that a factory or connection_made() has set."""
+
+    def __init__(self, log, made=None):
+        self.log, self.made = log, made
+        self.log("factory", VAR.get())
+        VAR.set("factory's")
+
+    def connection_made(self, transport):
+        self.transport = transport
+        self.log("made", VAR.get())
+        if self.made is not None:
+            VAR.set(self.made)
+
+    def data_received(self, data):
+        self.log("data", VAR.get())
+        self.transport.close()
+
+    def connection_lost(self, exc):
+        self.log("lost", VAR.get())
+
+
+async def ask_twice(loop, factory):
+    VAR.set("server's")
+    server = await loop.create_server(factory, "127.0.0.1", 0)
+    VAR.set("after")
+    for _ in range(2):
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"x")
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+    server.close()
+    VAR.set("unset")
+
+
+@twin
+async def test_what_a_factory_sets_in_its_context_is_its_connections_own(t):
+    await ask_twice(t.loop, lambda: Contexts(t.log))
+
+
+@pytest.mark.skipif(LOOP_MODULE != "treadle", reason="asyncio's connections have one context from Python 3.15 on")
+def test_the_callbacks_of_a_connection_share_a_context_as_on_python_3_15(loop):
+    seen = []
+    loop.run_until_complete(ask_twice(loop, lambda: Contexts(lambda *event: seen.append(event), made="connection's")))
+    assert seen == 2 * [("factory", "server's"), ("made", "factory's"), ("data", "connection's"), ("lost", "connection's")]
+
+
 @twin
 async def test_create_connection_arguments_are_checked_as_by_asyncio(t):
     listener = socket.create_server(("127.0.0.1", 0))
