@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "internal.h"
 #include "workers.h"
@@ -11,6 +12,11 @@
 #define DEFAULT_THREADS 4u
 #define DEFAULT_STEP_NS 100000u
 #define INFLIGHT_LIMIT 65536u
+#define THREADS_LIMIT 65536u
+
+/* How often, and how long apart, a closing context looks for what nothing tells of. */
+#define LOOKS_MAX 100u
+#define LOOK_US 1000u
 
 static struct tdl_fop *of_node(struct tdl_node *node)
 {
@@ -34,10 +40,12 @@ static const struct tdl__fio_engine *engine_of(enum tdl_fio_engine id)
 int tdl_fio_open(struct tdl_fio *f, const struct tdl_fio_options *options)
 {
     memset(f, 0, sizeof *f);
+    tdl_queue_init(&f->finished);
     if (options != NULL)
         f->options = *options;
     struct tdl_fio_options *o = &f->options;
-    if ((unsigned)o->engine >= TDL_FIO_ENGINES || o->inflight_max > INFLIGHT_LIMIT)
+    if ((unsigned)o->engine >= TDL_FIO_ENGINES || (unsigned)o->mode >= TDL_FIO_MODES ||
+        o->inflight_max > INFLIGHT_LIMIT || o->threads_max > THREADS_LIMIT)
         return -EINVAL;
     if (o->sqpoll && o->engine != TDL_FIO_AUTO && o->engine != TDL_FIO_LINUX_URING)
         return -EINVAL;
@@ -56,7 +64,6 @@ int tdl_fio_open(struct tdl_fio *f, const struct tdl_fio_options *options)
     tdl_node_init(&f->inflight);
     tdl_node_init(&f->joined);
     tdl_node_init(&f->closing);
-    tdl_queue_init(&f->finished);
     f->inflight_max = o->inflight_max;
     f->looked_fd = -1;
     f->copied_fd = -1;
@@ -330,6 +337,12 @@ static bool vector_is_sound(const struct tdl_fop *op)
     return !tdl__fop_is_vectored(op) || (op->length > 0 && op->length <= IOV_MAX);
 }
 
+/* The calls take a signed number; and a ring would take some negative ones for the descriptor's own position. */
+static bool offset_is_sound(const struct tdl_fop *op)
+{
+    return !tdl__fop_is_transfer(op) || op->offset <= INT64_MAX || op->offset == TDL_FOP_POSITION;
+}
+
 static bool flush_now(const struct tdl_fio *f)
 {
     if (f->options.mode == TDL_FIO_IMMEDIATE)
@@ -341,7 +354,8 @@ static bool flush_now(const struct tdl_fio *f)
 
 int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op)
 {
-    TDL_ASSERT(op->link.state == TDL_FOP_IDLE);
+    if (op->link.state != TDL_FOP_IDLE || op->code >= TDL_FOP_CODES)
+        return -EINVAL;
     int rc = tdl_fio_start(f);
     if (rc != 0)
         return rc;
@@ -352,7 +366,7 @@ int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op)
     op->link.flags = 0;
     op->link.state = TDL_FOP_WAITING;
     tdl_node_insert_before(&f->waiting, &op->node);
-    if (!vector_is_sound(op)) {
+    if (!vector_is_sound(op) || !offset_is_sound(op)) {
         tdl__fio_finish(f, op, -EINVAL);
         return 0;
     }
@@ -383,12 +397,17 @@ static size_t hand_out(struct tdl_fio *f, struct tdl_queue *out)
         link->state = TDL_FOP_IDLE;
         count++;
     }
-    tdl_queue_splice(out, &f->finished);
+    if (out != NULL)
+        tdl_queue_splice(out, &f->finished);
+    else
+        tdl_queue_init(&f->finished);
     return count;
 }
 
 size_t tdl_fio_reap(struct tdl_fio *f, struct tdl_queue *out)
 {
+    if (f->state == TDL_FIO_CLOSED)
+        return hand_out(f, out);
     if (f->fork_epoch != tdl__fork_epoch())
         tdl__fio_after_fork(f);
     if (f->state == TDL_FIO_RUNNING && f->inflight_count > 0)
@@ -482,8 +501,11 @@ int tdl_fio_drain(struct tdl_fio *f, struct tdl_queue *out)
             if (rc < 0)
                 return rc;
         }
-        if (tdl_queue_is_empty(&f->finished) && f->inflight_count > 0)
-            (void)tdl_fio_wait(f, UINT64_MAX);
+        if (tdl_queue_is_empty(&f->finished) && f->inflight_count > 0) {
+            int rc = tdl_fio_wait(f, UINT64_MAX);
+            if (rc != 0 && rc != -EINTR)
+                return rc;
+        }
         (void)tdl_fio_reap(f, out);
     }
     return 0;
@@ -498,10 +520,32 @@ static void cancel_ring(struct tdl_fio *f, struct tdl_node *ring)
     }
 }
 
+/* Until all is back; 0. Once somebody has closed the engine's descriptors nothing tells of it, so this looks by itself; what a
+ * kernel that is no longer to be asked does not give back in a while is left to it, and the reason returned. */
+static int take_back(struct tdl_fio *f, struct tdl_queue *out)
+{
+    unsigned looks = 0;
+    while (f->inflight_count > 0) {
+        (void)hand_out(f, out); /* an engine does not wait beside what is finished */
+        int rc = f->engine->wait(f, UINT64_MAX);
+        f->engine->reap(f);
+        if (rc < 0 && rc != -EINTR && rc != -ETIMEDOUT) {
+            tdl__workers_reap(f);
+            if (looks++ >= LOOKS_MAX && tdl__workers_running(f) == 0)
+                return f->inflight_count > 0 ? rc : 0;
+            (void)usleep(LOOK_US);
+        }
+        cancel_ring(f, &f->staged);
+        cancel_ring(f, &f->closing);
+    }
+    return 0;
+}
+
 int tdl_fio_close(struct tdl_fio *f, struct tdl_queue *out)
 {
     if (f->state == TDL_FIO_CLOSED)
         return 0;
+    int rc = 0;
     if (f->fork_epoch != tdl__fork_epoch())
         tdl__fio_after_fork(f);
     cancel_ring(f, &f->waiting);
@@ -510,19 +554,16 @@ int tdl_fio_close(struct tdl_fio *f, struct tdl_queue *out)
     if (f->state == TDL_FIO_RUNNING) {
         if (f->inflight_count > 0)
             f->engine->cancel_all(f);
-        while (f->inflight_count > 0) {
-            (void)hand_out(f, out); /* an engine does not wait beside what is finished */
-            (void)f->engine->wait(f, UINT64_MAX);
-            f->engine->reap(f);
-            cancel_ring(f, &f->staged);
-        }
+        rc = take_back(f, out);
         f->engine->stop(f);
+        while (tdl_node_is_linked(&f->inflight))
+            tdl__fio_finish(f, of_node(f->inflight.next), rc);
         tdl__workers_close(f);
     }
     f->state = TDL_FIO_CLOSED;
     f->resubmit = 0;
     (void)hand_out(f, out);
-    return 0;
+    return rc;
 }
 
 void tdl__fio_after_fork(struct tdl_fio *f)
@@ -546,6 +587,8 @@ void tdl__fio_after_fork(struct tdl_fio *f)
 
 bool tdl_fio_is_idle(const struct tdl_fio *f)
 {
+    if (f->state == TDL_FIO_CLOSED)
+        return tdl_queue_is_empty(&f->finished);
     return !tdl_node_is_linked(&f->waiting) && !tdl_node_is_linked(&f->staged) &&
            !tdl_node_is_linked(&f->inflight) && !tdl_node_is_linked(&f->closing) &&
            tdl_queue_is_empty(&f->finished);

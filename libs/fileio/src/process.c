@@ -54,6 +54,8 @@ __attribute__((noinline)) int tdl__fio_wait_readable(int fd, uint64_t timeout_ns
     int ready = ppoll(&one, 1, timeout_ns == UINT64_MAX ? NULL : &limit, NULL);
     if (ready == 0)
         return -ETIMEDOUT;
+    if (ready > 0 && (one.revents & POLLNVAL) != 0)
+        return -EBADF;
     return ready > 0 || errno == EINTR ? 0 : -errno;
 }
 
@@ -85,7 +87,7 @@ const char *tdl_fio_engine_name(unsigned engine)
 
 int tdl_fio_engine_by_name(const char *name)
 {
-    for (int engine = 0; engine < TDL_FIO_ENGINES; engine++)
+    for (int engine = 0; name != NULL && engine < TDL_FIO_ENGINES; engine++)
         if (strcmp(engine_names[engine], name) == 0)
             return engine;
     return -EINVAL;

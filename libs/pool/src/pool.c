@@ -30,7 +30,8 @@ void tdl__cond_init(pthread_cond_t *cond)
 
 static bool options_are_valid(const struct tdl_pool_options *options)
 {
-    if (options->classes < 1 || options->classes > TDL_POOL_CLASS_MAX || options->slots == NULL)
+    if (options == NULL || options->classes < 1 || options->classes > TDL_POOL_CLASS_MAX ||
+        options->slots == NULL)
         return false;
     for (uint32_t i = 0; i < options->classes; i++) {
         if (options->slots[i] < 1 || options->slots[i] > 65536u)
@@ -49,6 +50,8 @@ static size_t stack_size(size_t wanted)
 
 int tdl_pool_open(struct tdl_pool **out, const struct tdl_pool_options *options)
 {
+    if (out == NULL)
+        return TDL_EINVAL;
     *out = NULL;
     if (!options_are_valid(options))
         return TDL_EINVAL;
@@ -107,8 +110,9 @@ static bool refuse_locked(struct tdl_pool *pool, struct tdl_job *job)
 int tdl_pool_submit(struct tdl_pool *pool, struct tdl_job *job, uint32_t job_class, struct tdl_inbox *inbox,
                     struct tdl_link *done)
 {
-    TDL_ASSERT(job_class < pool->class_count);
-    TDL_ASSERT(tdl_job_state(job) == TDL_JOB_IDLE);
+    if (pool == NULL || job_class >= pool->class_count || inbox == NULL || done == NULL ||
+        tdl_job_state(job) != TDL_JOB_IDLE)
+        return TDL_EINVAL;
     job->job_class = job_class;
     job->inbox = inbox;
     job->done = done;
@@ -192,6 +196,8 @@ void tdl_pool_detach(struct tdl_pool *pool, struct tdl_inbox *inbox)
 void tdl_pool_close(struct tdl_pool *pool)
 {
     struct tdl_node waiting;
+    if (pool == NULL)
+        return;
     tdl_node_init(&waiting);
     pthread_mutex_lock(&pool->lock);
     TDL_ASSERT(!pool->closed);

@@ -59,6 +59,7 @@ struct files_context {
     bool dispatching;
     unsigned long step_thread; /* while dispatching: the thread of the step */
     bool closed;
+    bool lost; /* somebody closed its engine's descriptors: the kernel may keep what came back with EBADF */
 };
 
 enum files_phase {
@@ -120,6 +121,7 @@ FileOp *tdl__files_op_new(FileContext *context, enum files_result result);
 PyObject *tdl__files_op_prepared(FileOp *op);
 void tdl__files_ops_free(FilesState *state);
 int tdl__files_provide(struct tdl_fop *fop);
+bool tdl__files_op_is_lost(const FileOp *op);
 void tdl__files_op_settle(FileOp *op);
 void tdl__files_raise(FileOp *op, int64_t code);
 

@@ -320,10 +320,10 @@ static PyObject *context_ready(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 /* While the lock is let go, `closed` keeps everybody else away from the library's context: no other thread starts, cancels or
  * reaps an operation of it (drop() in files_op.c), and each comes back below. */
-static void close_context(FileContext *c)
+static int close_context(FileContext *c)
 {
     if (c->closed) {
-        return;
+        return 0;
     }
     c->closed = true;
     if (c->closing_fd >= 0) {
@@ -334,8 +334,9 @@ static void close_context(FileContext *c)
     tdl_queue_init(&finished);
     unbind_loop(c);
     PyThreadState *save = PyEval_SaveThread();
-    (void)tdl_fio_close(&c->fio, &finished);
+    int rc = tdl_fio_close(&c->fio, &finished);
     PyEval_RestoreThread(save);
+    c->lost = rc < 0;
     if (c->pinned.obj != NULL) {
         PyBuffer_Release(&c->pinned);
     }
@@ -345,9 +346,12 @@ static void close_context(FileContext *c)
         if (c->loop != NULL && op->owner == NULL && tdl__files_op_wake(op, false) < 0) {
             PyErr_Clear();
         }
-        Py_DECREF(op);
+        if (!tdl__files_op_is_lost(op)) {
+            Py_DECREF(op); /* the lost stay for good, and what the kernel may write into */
+        }
     }
     Py_CLEAR(c->done); /* tasks were told of it until now */
+    return rc;
 }
 
 static PyObject *context_register(PyObject *self, PyObject *memory)
@@ -377,8 +381,12 @@ static PyObject *context_close(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FileContext *c = TDL_FILE_CONTEXT(self);
     Py_INCREF(self);
-    close_context(c);
+    int rc = close_context(c);
     Py_DECREF(self);
+    if (rc < 0) {
+        errno = -rc;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
     Py_RETURN_NONE;
 }
 
@@ -637,7 +645,7 @@ static int context_traverse(PyObject *self, visitproc visit, void *arg)
 static int context_clear(PyObject *self)
 {
     FileContext *c = TDL_FILE_CONTEXT(self);
-    close_context(c);
+    (void)close_context(c);
     Py_CLEAR(c->loop);
     Py_CLEAR(c->done);
     Py_CLEAR(c->on_step);

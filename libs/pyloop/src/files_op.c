@@ -250,6 +250,11 @@ static PyObject *value_of(FileOp *op)
     }
 }
 
+bool tdl__files_op_is_lost(const FileOp *op)
+{
+    return op->context->lost && op->fop.result == -EBADF;
+}
+
 /* The context gave the operation back: let go of what only the kernel needed. */
 void tdl__files_op_settle(FileOp *op)
 {
@@ -265,6 +270,9 @@ void tdl__files_op_settle(FileOp *op)
     }
     if (!op->cancelled && op->owner == NULL && op->fop.result >= 0) {
         op->value = value_of(op);
+    }
+    if (tdl__files_op_is_lost(op)) {
+        return;
     }
     if (op->result != FILES_BYTES || op->owner == NULL) {
         release_buffers(op);

@@ -118,9 +118,9 @@ int tdl_lookup_forward(struct tdl_lookup *lookup, const char *node, const char *
 int tdl_lookup_reverse(struct tdl_lookup *lookup, const struct sockaddr *address, socklen_t length, int flags,
                        tdl_lookup_fn release)
 {
-    if (length > sizeof lookup->ask.address)
-        return TDL_EINVAL;
     lookup_init(lookup, release);
+    if (address == NULL || length > sizeof lookup->ask.address)
+        return TDL_EINVAL;
     lookup->reverse = true;
     lookup->flags = flags;
     lookup->address_length = length;

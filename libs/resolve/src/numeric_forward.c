@@ -220,6 +220,9 @@ static bool answer_no_host(struct tdl_numeric *answer, const struct addrinfo *hi
 bool tdl_numeric_forward(struct tdl_numeric *answer, const char *node, const char *service,
                          const struct addrinfo *hints)
 {
+    static const struct addrinfo no_hints;
+    if (hints == NULL)
+        hints = &no_hints;
     bool service_given;
     uint16_t port;
     if (!LIBC_IS_KNOWN || (hints->ai_flags & ~FLAGS_ANSWERED) != 0)

@@ -53,7 +53,8 @@ bool tdl_numeric_reverse(char host[TDL_NUMERIC_HOST_MAX], char service[TDL_NUMER
                          const struct sockaddr *address, socklen_t length, int flags)
 {
     uint16_t port;
-    if ((flags & FLAGS_WANTED) != FLAGS_WANTED || (flags & ~FLAGS_ANSWERED) != 0)
+    if (address == NULL || length < sizeof(sa_family_t) || (flags & FLAGS_WANTED) != FLAGS_WANTED ||
+        (flags & ~FLAGS_ANSWERED) != 0)
         return false;
     if (address->sa_family == AF_INET && length >= sizeof(struct sockaddr_in)) {
         struct sockaddr_in in;

@@ -20,6 +20,7 @@
 static int tdl__wake_open_fd(struct tdl_wake *w)
 {
     w->fd = TDL_SYSCALL(EMFILE, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    w->open = w->fd >= 0;
     return w->fd < 0 ? -errno : TDL_OK;
 }
 
@@ -34,14 +35,15 @@ int tdl_wake_open(struct tdl_wake *w, const struct tdl_wake_options *options)
 
 void tdl_wake_close(struct tdl_wake *w)
 {
-    if (w->fd >= 0)
+    if (w->open)
         (void)close(w->fd);
     w->fd = -1;
+    w->open = false;
 }
 
 int tdl_wake_fd(const struct tdl_wake *w)
 {
-    return w->fd;
+    return w->open ? w->fd : -1;
 }
 
 void tdl_wake_park_begin(struct tdl_wake *w)
@@ -62,8 +64,7 @@ static void tdl__wake_collect(struct tdl_wake *w)
     while (got < 0 && errno == EINTR);
     if (got != (ssize_t)sizeof count)
         return;
-    TDL_ASSERT(count <= w->owed);
-    w->owed -= (uint32_t)count;
+    w->owed -= count < w->owed ? (uint32_t)count : w->owed;
 }
 
 bool tdl_wake_park_end(struct tdl_wake *w)

@@ -42,7 +42,34 @@ START_TEST(bad_options_are_refused)
         ck_assert_int_eq(tdl_pool_open(&pool, &cases[i]), TDL_EINVAL);
         ck_assert_ptr_null(pool);
     }
+    ck_assert_int_eq(tdl_pool_open(&pool, NULL), TDL_EINVAL);
+    ck_assert_ptr_null(pool);
     ck_assert_uint_eq(tdl_pool_alive(), 0);
+}
+END_TEST
+
+START_TEST(what_is_no_pool_and_no_job_gets_a_code)
+{
+    const uint32_t slots[] = {1};
+    struct tdl_pool_options options = {.slots = slots, .classes = 1};
+    struct tdl_pool *pool = pool_of(1, 0);
+    struct post_box box;
+    post_box_open(&box);
+    struct gated_job *gated = gated_job_new(&gate, 0);
+    ck_assert_int_eq(tdl_pool_open(NULL, &options), TDL_EINVAL);
+    ck_assert_int_eq(tdl_pool_submit(NULL, &gated->job, 0, &box.inbox, &gated->done), TDL_EINVAL);
+    ck_assert_int_eq(tdl_pool_submit(pool, &gated->job, 1, &box.inbox, &gated->done), TDL_EINVAL);
+    ck_assert_int_eq(tdl_pool_submit(pool, &gated->job, 0, NULL, &gated->done), TDL_EINVAL);
+    ck_assert_int_eq(tdl_pool_submit(pool, &gated->job, 0, &box.inbox, NULL), TDL_EINVAL);
+    ck_assert_int_eq(tdl_pool_submit(pool, &gated->job, 0, &box.inbox, &gated->done), 0);
+    ck_assert_int_eq(tdl_pool_submit(pool, &gated->job, 0, &box.inbox, &gated->done), TDL_EINVAL);
+    gate_open(&gate);
+    ck_assert_ptr_eq(post_box_wait(&box), &gated->done);
+    tdl_job_received(&gated->job);
+    free(gated);
+    tdl_pool_close(NULL);
+    tdl_pool_close(pool);
+    post_box_close(&box);
 }
 END_TEST
 
@@ -157,6 +184,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, bad_options_are_refused);
+    tcase_add_test(tcase, what_is_no_pool_and_no_job_gets_a_code);
     tcase_add_test(tcase, an_idle_pool_has_no_thread);
     tcase_add_test(tcase, close_returns_while_a_hundred_jobs_execute);
     tcase_add_test(tcase, detach_takes_only_the_jobs_of_its_inbox);

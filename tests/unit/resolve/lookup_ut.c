@@ -255,12 +255,31 @@ START_TEST(a_long_name_that_finds_no_memory_is_refused)
 END_TEST
 #endif
 
+START_TEST(what_is_no_address_and_no_pool_gets_a_code)
+{
+    struct tdl_lookup lookup;
+    struct tdl_link done;
+    struct sockaddr_in in = {.sin_family = AF_INET};
+    ck_assert_int_eq(tdl_lookup_reverse(&lookup, NULL, sizeof in, 0, NULL), TDL_EINVAL);
+    tdl_lookup_clear(&lookup);
+    ck_assert_int_eq(tdl_lookup_reverse(&lookup, (struct sockaddr *)&in, 10000, 0, NULL), TDL_EINVAL);
+    tdl_lookup_clear(&lookup);
+    memset(&lookup, 0, sizeof lookup);
+    tdl_lookup_clear(&lookup);
+    ck_assert_int_eq(tdl_lookup_forward(&lookup, "name", NULL, NULL, NULL), 0);
+    ck_assert_int_eq(tdl_lookup_submit(&lookup, NULL, 0, &box.inbox, &done), TDL_EINVAL);
+    ck_assert_int_eq(tdl_lookup_submit(&lookup, pool, 99, &box.inbox, &done), TDL_EINVAL);
+    tdl_lookup_clear(&lookup);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("lookup");
     TCase *tcase = tcase_create("lookup");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, what_is_no_address_and_no_pool_gets_a_code);
     tcase_add_test(tcase, a_forward_lookup_gives_the_rows_of_libc);
     tcase_add_test(tcase, a_reverse_lookup_gives_the_names_of_libc);
     tcase_add_test(tcase, an_answered_lookup_may_be_submitted_again);

@@ -93,10 +93,22 @@ START_TEST(what_needs_a_database_is_refused)
 }
 END_TEST
 
+START_TEST(what_is_no_address_is_refused)
+{
+    char host[TDL_NUMERIC_HOST_MAX], service[TDL_NUMERIC_SERVICE_MAX];
+    struct sockaddr_in in = {.sin_family = AF_INET};
+    int flags = NI_NUMERICHOST | NI_NUMERICSERV;
+    ck_assert(!tdl_numeric_reverse(host, service, NULL, sizeof in, flags));
+    ck_assert(!tdl_numeric_reverse(host, service, (struct sockaddr *)&in, 0, flags));
+    ck_assert(!tdl_numeric_reverse(host, service, (struct sockaddr *)&in, 1, flags));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("numeric_reverse");
     TCase *tcase = tcase_create("numeric_reverse");
+    tcase_add_test(tcase, what_is_no_address_is_refused);
     tcase_add_test(tcase, every_answer_for_ipv4_is_the_one_of_libc);
     tcase_add_test(tcase, every_answer_for_ipv6_is_the_one_of_libc);
     tcase_add_test(tcase, what_needs_a_database_is_refused);

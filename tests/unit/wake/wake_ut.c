@@ -11,6 +11,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
@@ -292,7 +294,34 @@ START_TEST(the_child_of_a_fork_has_a_descriptor_of_its_own)
 }
 END_TEST
 
-SUITE("wake/wake", the_descriptor_is_nonblocking_and_not_inherited_by_exec,
+START_TEST(a_wake_of_zeros_is_closed_and_zero_is_not_its_descriptor)
+{
+    struct stat before, after;
+    struct tdl_wake zeros;
+    memset(&zeros, 0, sizeof zeros);
+    ck_assert_int_eq(fstat(0, &before), 0);
+    ck_assert_int_eq(tdl_wake_fd(&zeros), -1);
+    tdl_wake_close(&zeros);
+    tdl_wake_close(&zeros);
+    ck_assert_int_eq(fstat(0, &after), 0);
+    ck_assert_uint_eq(before.st_ino, after.st_ino);
+}
+END_TEST
+
+START_TEST(a_descriptor_that_somebody_closed_costs_a_code)
+{
+    ck_assert_int_eq(tdl_wake_open(&wake, NULL), 0);
+    close(tdl_wake_fd(&wake));
+    tdl_wake_park_begin(&wake);
+    ck_assert_int_eq(tdl_wake_wait(&wake, UINT64_MAX), TDL_EBADF);
+    tdl_wake_notify(&wake);
+    ck_assert(tdl_wake_park_end(&wake));
+    tdl_wake_close(&wake);
+}
+END_TEST
+
+SUITE("wake/wake", a_wake_of_zeros_is_closed_and_zero_is_not_its_descriptor, a_descriptor_that_somebody_closed_costs_a_code,
+      the_descriptor_is_nonblocking_and_not_inherited_by_exec,
       a_notify_while_the_owner_is_awake_writes_nothing,
       a_notify_after_park_begin_wakes_at_once_and_park_end_takes_it_back, many_notifies_write_once_per_park,
       a_park_without_notify_ends_untouched, a_write_that_comes_after_park_end_is_read_by_a_later_park,

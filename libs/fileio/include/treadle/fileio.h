@@ -51,6 +51,7 @@ enum tdl_fio_mode {
     TDL_FIO_ADAPTIVE,  /* the first operation at once while nothing is in flight, then batches */
     TDL_FIO_DEFERRED,  /* nothing before flush */
     TDL_FIO_IMMEDIATE, /* each stage flushes */
+    TDL_FIO_MODES,     /* how many there are */
 };
 
 struct tdl_fio_simulation {
@@ -110,9 +111,9 @@ struct tdl_fio_stats {
 };
 
 enum tdl_fio_state {
+    TDL_FIO_CLOSED, /* first, so that a struct of zeros is a closed one */
     TDL_FIO_NEW,
     TDL_FIO_RUNNING,
-    TDL_FIO_CLOSED,
 };
 
 struct tdl_fio {
@@ -152,7 +153,7 @@ struct tdl_fio {
 /* Open a context; NULL options are the defaults. No thread, ring or descriptor is made yet.
  * Thread:  any; the thread of the first other call becomes the owner
  * Owns:    the caller frees the struct after tdl_fio_close; options.pool must outlive it
- * Errors:  -EINVAL for options that contradict each other; the struct may be reused
+ * Errors:  -EINVAL for options that are unknown or contradict each other; the context is closed then
  * Cost:    O(1), no syscall, no allocation */
 int tdl_fio_open(struct tdl_fio *f, const struct tdl_fio_options *options);
 
@@ -218,7 +219,8 @@ static inline bool tdl_fio_step_is_spent(const struct tdl_fio *f)
  * Owns:    the operation and its buffers belong to the context until reap, drain or close returns it; until then its
  *          descriptors stay open, which tdl_fop_close sees to by itself. Syncs of one descriptor that are staged together
  *          become one call, whose result all of them get
- * Errors:  TDL_ECLOSED, or as tdl_fio_start; the operation stays IDLE. What the kernel refuses becomes the result
+ * Errors:  TDL_ECLOSED, -EINVAL for an operation that is not IDLE, or as tdl_fio_start; the operation stays as it was. What
+ *          the kernel refuses becomes the result
  * Cost:    O(1); one syscall where the mode flushes */
 int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op);
 
@@ -310,8 +312,10 @@ int tdl_fio_drain(struct tdl_fio *f, struct tdl_queue *out);
 /* Cancel everything, wait until the kernel and the workers gave back what they hold, append all to `out`, and
  * free the engine. A worker that waits for another program (a pipe, a socket, the open of a FIFO) is not waited for.
  * Thread:  owner, or any other thread once the owner is gone
- * Owns:    every operation is the caller's again; f may be freed
- * Errors:  none; a second close does nothing
+ * Owns:    every operation is the caller's again; f may be freed. `out` may be NULL for who keeps his operations in mind
+ * Errors:  TDL_EBADF when somebody else closed the engine's descriptors and the kernel could not be asked for all: those come
+ *          back with this code, and their buffers must never be freed. A second close does nothing, nor does that of a context
+ *          of zeros or of one that could not be opened
  * Cost:    a few syscalls; blocks while a worker waits for a disk */
 int tdl_fio_close(struct tdl_fio *f, struct tdl_queue *out);
 
@@ -346,7 +350,7 @@ const char *tdl_fio_engine_name(unsigned engine);
 /* The engine of a name, or a negative code.
  * Thread:  any
  * Owns:    nothing
- * Errors:  -EINVAL
+ * Errors:  -EINVAL, also for NULL
  * Cost:    O(engines) */
 int tdl_fio_engine_by_name(const char *name);
 

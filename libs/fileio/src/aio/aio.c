@@ -10,6 +10,7 @@
 
 #include "../internal.h"
 #include "../workers.h"
+#include "retire.h"
 
 #define BATCH 128u
 
@@ -32,7 +33,11 @@ static int code_of(long res)
 
 static int aio_setup(uint32_t count, io_context_t *context)
 {
-    return code_of(syscall(SYS_io_setup, count, context));
+    int rc;
+    do
+        rc = code_of(syscall(SYS_io_setup, count, context));
+    while (rc == -EAGAIN && tdl__aio_wait_for_room());
+    return rc;
 }
 
 static int aio_submit(io_context_t context, uint32_t count, struct iocb **blocks)
@@ -108,7 +113,7 @@ static int start(struct tdl_fio *f)
 
 static void stop(struct tdl_fio *f)
 {
-    (void)syscall(SYS_io_destroy, backend(f)->context);
+    tdl__aio_retire((unsigned long)(uintptr_t)backend(f)->context);
     free_aio(backend(f));
     f->backend = NULL;
 }

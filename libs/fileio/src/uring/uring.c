@@ -425,7 +425,7 @@ static int uring_wait(struct tdl_fio *f, uint64_t timeout_ns)
     /* Another thread than the ring's may not enter it, but it may wait for its descriptor. */
     if (rc == -EEXIST && f->inflight_count > 0)
         return tdl__fio_wait_readable(u->main.fd, timeout_ns);
-    return 0;
+    return rc == -EBADF || rc == -EOPNOTSUPP ? -EBADF : 0; /* somebody closed the ring, and perhaps opened something else */
 }
 
 static void ask_to_cancel(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, uint64_t data,

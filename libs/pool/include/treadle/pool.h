@@ -61,7 +61,8 @@ int tdl_pool_open(struct tdl_pool **pool, const struct tdl_pool_options *options
  * Owns:    the job is the pool's until the link is received, or until release is called; inbox and done must
  *          stay valid until the link was received, or until detach or close returned
  * Errors:  TDL_EAGAIN when no thread could be started and none of its class would come back; the job is IDLE
- *          then
+ *          then. TDL_EINVAL without a pool, an inbox or a link, for a class that the pool does not have, and
+ *          for a job that is not IDLE, which stays as it is
  * Cost:    O(1), the pool's lock; wakes or starts a thread if none is on its way */
 int tdl_pool_submit(struct tdl_pool *pool, struct tdl_job *job, uint32_t job_class, struct tdl_inbox *inbox,
                     struct tdl_link *done);
@@ -78,7 +79,7 @@ void tdl_pool_detach(struct tdl_pool *pool, struct tdl_inbox *inbox);
  * Thread:  any, when no other call on the pool is being made or will be
  * Owns:    as tdl_pool_detach for every inbox; the pool is gone for the caller, and its memory is freed by
  *          the last worker
- * Errors:  none
+ * Errors:  none; NULL, as a failed open leaves it, is nothing to close
  * Cost:    O(waiting + threads) */
 void tdl_pool_close(struct tdl_pool *pool);
 

@@ -19,6 +19,9 @@ from treadle._treadle import FileContext, FileOp, _call_guarded
 from ._errors import system_error
 from .abstract import AbstractContext, AbstractOperation
 
+# An offset that every file refuses with EINVAL; to a FileContext a negative one means the descriptor's own position.
+BAD_OFFSET = 1 << 63
+
 # More than any address space holds: refused at once, not when the buffer is made.
 _BYTES_MAX = 1 << 47
 
@@ -78,9 +81,9 @@ class RawOperation(AbstractOperation):
     def _prepare(self, files: FileContext) -> FileOp[Any]:
         """The operation of the C library that does it."""
         if self._kind == "read":
-            return files.read(self._fd, self._nbytes, self._offset)
+            return files.read(self._fd, self._nbytes, self._offset if self._offset >= 0 else BAD_OFFSET)
         if self._kind == "write":
-            return files.write(self._fd, self._payload or b"", self._offset)
+            return files.write(self._fd, self._payload or b"", self._offset if self._offset >= 0 else BAD_OFFSET)
         return files.fsync(self._fd) if self._kind == "fsync" else files.fdatasync(self._fd)
 
     def _begin(self, owner: AbstractContext | None) -> None:

@@ -134,11 +134,11 @@ class FilesContext(AsyncioContextBase):
 
     def read(self, nbytes: int, fd: int, offset: int, priority: int = 0) -> Awaitable[bytes]:
         """Read up to nbytes at an offset."""
-        return self._read(fd, nbytes, offset)
+        return self._read(fd, nbytes, offset if offset >= 0 else _raw.BAD_OFFSET)
 
     def write(self, payload: bytes, fd: int, offset: int, priority: int = 0) -> Awaitable[int]:
         """Write bytes at an offset; gives the count."""
-        return self._write(fd, payload, offset)
+        return self._write(fd, payload, offset if offset >= 0 else _raw.BAD_OFFSET)
 
     def fsync(self, fd: int) -> Awaitable[None]:
         """Bring data and metadata to the disk."""

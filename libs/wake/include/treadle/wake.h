@@ -54,6 +54,7 @@ struct tdl_wake {
     uint32_t owed; /* writes announced by NOTIFIED that were not read back yet */
     uint64_t spin_ns;
     bool edge;
+    bool open; /* so that the 0 of a struct of zeros is no descriptor */
 };
 
 /* Opens the descriptor; the owner is awake. `options` may be NULL for the defaults.
@@ -63,7 +64,7 @@ struct tdl_wake {
  * Cost:    one syscall */
 int tdl_wake_open(struct tdl_wake *w, const struct tdl_wake_options *options);
 
-/* Closes the descriptor. Harmless when closed already.
+/* Closes the descriptor. Harmless when closed already, when the open failed, and for a wake of zeros.
  * Thread:  owner, when no notifier can come any more (tdl_inbox_close sees to that)
  * Owns:    the memory is the caller's again
  * Errors:  none

@@ -1,0 +1,125 @@
+#include "retire.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "../internal.h"
+
+/* The grace periods of several contexts pass at the same time. */
+#define THREADS_MAX 4u
+
+struct retired {
+    struct retired *next;
+    unsigned long context;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t destroyed;
+    struct retired *first;
+    unsigned threads;
+    uint32_t fork_epoch;
+} retirement = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, 0, 0};
+
+static void destroy(unsigned long context)
+{
+    (void)syscall(SYS_io_destroy, context);
+}
+
+static void *destroy_all(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&retirement.lock);
+    while (retirement.first != NULL) {
+        struct retired *one = retirement.first;
+        retirement.first = one->next;
+        pthread_mutex_unlock(&retirement.lock);
+        destroy(one->context);
+        tdl_free(one);
+        pthread_mutex_lock(&retirement.lock);
+        pthread_cond_broadcast(&retirement.destroyed);
+    }
+    retirement.threads--;
+    pthread_cond_broadcast(&retirement.destroyed);
+    pthread_mutex_unlock(&retirement.lock);
+    return NULL;
+}
+
+/* The threads are the parent's and so are the contexts, which a child does not have. */
+static void begin_anew_after_fork(void)
+{
+    if (retirement.fork_epoch == tdl__fork_epoch())
+        return;
+    pthread_mutex_init(&retirement.lock, NULL);
+    pthread_cond_init(&retirement.destroyed, NULL);
+    while (retirement.first != NULL) {
+        struct retired *one = retirement.first;
+        retirement.first = one->next;
+        tdl_free(one);
+    }
+    retirement.threads = 0;
+    retirement.fork_epoch = tdl__fork_epoch();
+}
+
+/* Signals are for the threads of the program. */
+static int start_thread(void)
+{
+    sigset_t all, before;
+    pthread_attr_t detached;
+    pthread_t thread;
+    sigfillset(&all);
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = TDL_FAIL(TDL_FAIL_THREAD) ? EAGAIN : pthread_create(&thread, &detached, destroy_all, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&detached);
+    return rc;
+}
+
+static void push_locked(struct retired *one)
+{
+    one->next = retirement.first;
+    retirement.first = one;
+}
+
+void tdl__aio_retire(unsigned long context)
+{
+    struct retired *one = (struct retired *)tdl_malloc(sizeof *one);
+    if (one == NULL) {
+        destroy(context);
+        return;
+    }
+    one->context = context;
+    begin_anew_after_fork();
+    pthread_mutex_lock(&retirement.lock);
+    push_locked(one);
+    bool alone = false;
+    if (retirement.threads < THREADS_MAX) {
+        retirement.threads++;
+        if (start_thread() != 0) {
+            retirement.threads--;
+            alone = retirement.threads == 0;
+            if (alone)
+                retirement.first = one->next;
+        }
+    }
+    pthread_mutex_unlock(&retirement.lock);
+    if (alone) {
+        destroy(context);
+        tdl_free(one);
+    }
+}
+
+bool tdl__aio_wait_for_room(void)
+{
+    begin_anew_after_fork();
+    pthread_mutex_lock(&retirement.lock);
+    bool waits = retirement.threads > 0;
+    if (waits)
+        pthread_cond_wait(&retirement.destroyed, &retirement.lock);
+    pthread_mutex_unlock(&retirement.lock);
+    return waits;
+}
