@@ -3,7 +3,6 @@
 
 #include <limits.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "internal.h"
 #include "workers.h"
@@ -16,7 +15,7 @@
 
 /* How often, and how long apart, a closing context looks for what nothing tells of. */
 #define LOOKS_MAX 100u
-#define LOOK_US 1000u
+#define LOOK_NS 1000000u
 
 static struct tdl_fop *of_node(struct tdl_node *node)
 {
@@ -533,7 +532,7 @@ static int take_back(struct tdl_fio *f, struct tdl_queue *out)
             tdl__workers_reap(f);
             if (looks++ >= LOOKS_MAX && tdl__workers_running(f) == 0)
                 return f->inflight_count > 0 ? rc : 0;
-            (void)usleep(LOOK_US);
+            (void)tdl__fio_wait_readable(-1, LOOK_NS);
         }
         cancel_ring(f, &f->staged);
         cancel_ring(f, &f->closing);

@@ -69,6 +69,11 @@ static int bind_loop(FileContext *c)
         return -1;
     }
     Py_DECREF(done);
+    if (c->loop != NULL || c->closed) {
+        Py_DECREF(loop);
+        PyErr_SetString(PyExc_RuntimeError, "file context was bound or closed while its loop was told of it");
+        return -1;
+    }
     c->loop = loop;
     c->native = PyObject_TypeCheck(loop, tdl__state_of_type(Py_TYPE((PyObject *)c))->loop_type) != 0;
     c->reader_fd = fd;
@@ -77,7 +82,10 @@ static int bind_loop(FileContext *c)
 
 static int step_soon(FileContext *c)
 {
-    PyObject *handle = PyObject_CallMethodOneArg(c->loop, c->state->str_call_soon, c->on_step);
+    PyObject *loop = Py_NewRef(c->loop), *on_step = Py_NewRef(c->on_step);
+    PyObject *handle = PyObject_CallMethodOneArg(loop, c->state->str_call_soon, on_step);
+    Py_DECREF(loop);
+    Py_DECREF(on_step);
     if (handle == NULL) {
         return -1;
     }
@@ -88,7 +96,7 @@ static int step_soon(FileContext *c)
 
 int tdl__files_schedule(FileContext *c)
 {
-    if (c->soon || c->listed || c->dispatching || c->loop == NULL) {
+    if (c->soon || c->listed || c->dispatching || c->loop == NULL || c->closed) {
         return 0;
     }
     if (c->native && tdl_queue_is_empty(&c->fio.finished)) {

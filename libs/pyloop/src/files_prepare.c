@@ -45,6 +45,10 @@ static bool offset_from(PyObject *const *args, Py_ssize_t nargs, Py_ssize_t inde
     if (value == -1 && PyErr_Occurred()) {
         return false;
     }
+    if (overflow < 0) {
+        PyErr_SetString(PyExc_OverflowError, "offset out of range");
+        return false;
+    }
     if (overflow > 0) {
         /* All ones is how the kernel's interfaces write "the position". */
         *offset = PyLong_AsUnsignedLongLong(args[index]);
