@@ -92,6 +92,10 @@ async def _first_to_connect(loop: Any, connect: Any, infos: Any, delay: float) -
         canceled = winner = wanted = None  # a traceback may keep this frame
 
 
+def _call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
 def _wake(future: Any) -> None:
     if not future.done():
         future.set_result(None)
@@ -199,7 +203,7 @@ class Connections:
             exceptions.append(failures)
             try:
                 try:
-                    sock = socket.socket(family=family, type=kind, proto=proto)
+                    sock = base_events.socket.socket(family=family, type=kind, proto=proto)  # type: ignore[attr-defined]
                     sock.setblocking(False)
                     if local_addr_infos is not None:
                         _bind_first(sock, family, local_addr_infos, failures)
@@ -224,12 +228,19 @@ class Connections:
             infos = await super()._create_server_getaddrinfo(host, port, family, flags)  # type: ignore[misc]
             return [info for info in infos if _can_bind(info)]
 
-        async def _listen(self: Any, protocol_factory: Any, host: Any, port: Any, **kwargs: Any) -> Any:
-            server = await super().create_server(protocol_factory, host, port, **kwargs)  # type: ignore[misc]
-            if not server.sockets:
-                server.close()
-                raise OSError(f"could not bind on any address of {host!r}")
-            return server
+    async def _serve(
+        self: Any, create: Any, protocol_factory: Any, *where: Any, start_serving: bool = True, **kwargs: Any
+    ) -> Any:
+        server = await create(self, protocol_factory, *where, start_serving=False, **kwargs)
+        try:
+            if not server._sockets:
+                raise OSError(f"could not bind on any address of {where[0]!r}")
+            if start_serving:
+                await server.start_serving()
+        except BaseException:
+            server.close()  # nobody else could: on asyncio a canceled one serves for ever
+            raise
+        return server
 
     async def _create_connection_transport(
         self: Any,
@@ -248,8 +259,13 @@ class Connections:
                 context = contextvars.copy_context()
             protocol = protocol_factory()
             waiter = self.create_future()
+            make: Any = context.run
+            named: dict[str, Any] = {}
+            if sys.version_info >= (3, 15):
+                make, named = _call, {"context": context}
             if ssl:
-                transport = self._make_ssl_transport(
+                transport = make(
+                    self._make_ssl_transport,
                     sock,
                     protocol,
                     None if isinstance(ssl, bool) else ssl,
@@ -258,10 +274,10 @@ class Connections:
                     server_hostname=server_hostname,
                     ssl_handshake_timeout=ssl_handshake_timeout,
                     ssl_shutdown_timeout=ssl_shutdown_timeout,
-                    context=context,
+                    **named,
                 )
             else:
-                transport = self._make_socket_transport(sock, protocol, waiter, context=context)
+                transport = make(self._make_socket_transport, sock, protocol, waiter, **named)
         except BaseException:
             sock.close()  # no transport will
             raise

@@ -313,16 +313,23 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
 
     create_datagram_endpoint.__wrapped__ = _UnixLoop.create_datagram_endpoint  # type: ignore[attr-defined]
 
-    if sys.version_info < (3, 13):
+    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **kwargs: Any) -> Any:
+        """Listen on a host and port, or on several hosts; return the server. Arguments and errors are asyncio's."""
+        replaced = self._patched("create_server")
+        if replaced is not None:
+            return await replaced(self, protocol_factory, host, port, **kwargs)
+        return await self._serve(_UnixLoop.create_server, protocol_factory, host, port, **kwargs)
 
-        async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **kwargs: Any) -> Any:
-            """Listen on a host and port, or on several hosts; return the server. Arguments and errors are asyncio's."""
-            replaced = self._patched("create_server")
-            if replaced is not None:
-                return await replaced(self, protocol_factory, host, port, **kwargs)
-            return await self._listen(protocol_factory, host, port, **kwargs)
+    create_server.__wrapped__ = _UnixLoop.create_server  # type: ignore[attr-defined]
 
-        create_server.__wrapped__ = _UnixLoop.create_server  # type: ignore[attr-defined]
+    async def create_unix_server(self, protocol_factory: Any, path: Any = None, **kwargs: Any) -> Any:
+        """Listen on a path; return the server. Arguments and errors are asyncio's."""
+        replaced = self._patched("create_unix_server")
+        if replaced is not None:
+            return await replaced(self, protocol_factory, path, **kwargs)
+        return await self._serve(_UnixLoop.create_unix_server, protocol_factory, path, **kwargs)
+
+    create_unix_server.__wrapped__ = _UnixLoop.create_unix_server  # type: ignore[attr-defined]
 
     def _make_socket_transport(
         self,

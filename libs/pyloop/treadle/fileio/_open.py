@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 import warnings
@@ -19,6 +20,13 @@ _File = TypeVar("_File", BinaryFile, TextFile)
 _BUFFER = 1 << 16
 # A file up to this size is read by one operation that also opens and closes it.
 _WHOLE = 1 << 16
+
+
+_closing: set[Any] = set()  # tasks that end what a cancel interrupted
+
+
+async def _close(file: BinaryFile | TextFile) -> None:
+    await file.close()
 
 
 class _Opening(Generic[_File]):
@@ -39,8 +47,16 @@ class _Opening(Generic[_File]):
 
     async def __aexit__(self, exc_type: type[BaseException] | None, exc: BaseException | None,
                         traceback: TracebackType | None) -> None:
-        if self._file is not None:
+        if self._file is None:
+            return
+        try:
             await self._file.close()
+        except asyncio.CancelledError:
+            if not self._file.closed:  # it was flushing; nobody else would close it
+                closing = asyncio.get_running_loop().create_task(_close(self._file))
+                _closing.add(closing)
+                closing.add_done_callback(_closing.discard)
+            raise
 
 
 class _Mode:
