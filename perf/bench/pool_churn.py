@@ -82,7 +82,8 @@ def factory(args: argparse.Namespace):
         loop = make()
         if not hasattr(loop, "_shape_turns"):
             raise SystemExit(f"{args.loop} has one turn only; --turn and --spin-us work with asyncio")
-        loop._shape_turns(args.turn == "quiescent", args.spin_us * 1000)
+        loop._shape_turns(args.turn == "quiescent")
+        loop._set_spin(args.spin_us)
         return loop
 
     return shaped

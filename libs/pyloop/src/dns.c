@@ -92,7 +92,9 @@ static int pool_open(struct tdl_dns *dns)
     if (dns->pool != NULL) {
         return 0;
     }
-    dns->slots = tdl_lookup_slots();
+    if (dns->slots == 0) {
+        dns->slots = tdl_lookup_slots();
+    }
     const struct tdl_pool_options options = {
         .slots = &dns->slots, .classes = 1, .name = "treadle", .linger_ns = TDL_DNS_WATCH_NS};
     return tdl_pool_open(&dns->pool, &options);
@@ -281,8 +283,19 @@ static PyObject *loop_lookup_info(PyObject *self, PyObject *Py_UNUSED(ignored))
     return Py_BuildValue(
         "{s:K,s:K,s:K,s:I,s:I,s:I,s:I,s:I}", "inline", (unsigned long long)dns->inline_count, "native",
         (unsigned long long)dns->native_count, "python", (unsigned long long)dns->python_count, "slots",
-        dns->pool != NULL ? dns->slots : tdl_lookup_slots(), "threads", counts.threads, "threads_started",
+        dns->slots != 0 ? dns->slots : tdl_lookup_slots(), "threads", counts.threads, "threads_started",
         counts.threads_started, "executing", counts.running[0], "waiting", counts.waiting[0]);
+}
+
+/* Before the first lookup; Python has checked the range. */
+static PyObject *loop_set_lookup_slots(PyObject *self, PyObject *value)
+{
+    unsigned long slots = PyLong_AsUnsignedLong(value);
+    if (slots == (unsigned long)-1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    TDL_LOOP(self)->dns.slots = (uint32_t)slots;
+    Py_RETURN_NONE;
 }
 
 PyMethodDef tdl__dns_methods[] = {
@@ -290,6 +303,7 @@ PyMethodDef tdl__dns_methods[] = {
     {"_getnameinfo", (PyCFunction)(void (*)(void))loop_getnameinfo, METH_FASTCALL, NULL},
     {"_drop_lookup", loop_drop_lookup, METH_O, NULL},
     {"_lookup_info", loop_lookup_info, METH_NOARGS, NULL},
+    {"_set_lookup_slots", loop_set_lookup_slots, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 

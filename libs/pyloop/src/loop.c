@@ -384,18 +384,27 @@ static PyObject *loop_gate_off(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* For measurements only: another turn than one generation per poll, and spinning before sleep. */
-static PyObject *loop_shape_turns(PyObject *self, PyObject *args)
+/* For measurements only: another turn than one generation per poll. */
+static PyObject *loop_shape_turns(PyObject *self, PyObject *quiescent)
 {
-    int quiescent;
-    unsigned long long spin_ns;
-    if (!PyArg_ParseTuple(args, "pK:_shape_turns", &quiescent, &spin_ns)) {
+    int shape = PyObject_IsTrue(quiescent);
+    if (shape < 0) {
+        return NULL;
+    }
+    TDL_LOOP(self)->quiescent = shape != 0;
+    Py_RETURN_NONE;
+}
+
+/* Python has checked the ranges. */
+static PyObject *loop_set_spin(PyObject *self, PyObject *value)
+{
+    unsigned long spin_us = PyLong_AsUnsignedLong(value);
+    if (spin_us == (unsigned long)-1 && PyErr_Occurred()) {
         return NULL;
     }
     TdlLoop *loop = TDL_LOOP(self);
-    loop->quiescent = quiescent != 0;
-    loop->spin_ns = spin_ns;
-    tdl_wake_set_spin(&loop->wake, spin_ns);
+    loop->spin_ns = (uint64_t)spin_us * 1000U;
+    tdl_wake_set_spin(&loop->wake, loop->spin_ns);
     Py_RETURN_NONE;
 }
 
@@ -415,9 +424,10 @@ static PyObject *loop_shape_holds(PyObject *self, PyObject *args)
 static PyObject *loop_native_info(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlLoop *loop = TDL_LOOP(self);
-    return Py_BuildValue("{s:s,s:i,s:K,s:K,s:K}", "gate", tdl__gate_name(&loop->gate), "gate_errno",
+    return Py_BuildValue("{s:s,s:i,s:K,s:K,s:K,s:K}", "gate", tdl__gate_name(&loop->gate), "gate_errno",
                          loop->gate.error, "turns", (unsigned long long)loop->turns, "polls",
-                         (unsigned long long)loop->polls, "skipped", (unsigned long long)loop->skips);
+                         (unsigned long long)loop->polls, "skipped", (unsigned long long)loop->skips, "spin_us",
+                         (unsigned long long)(loop->spin_ns / 1000U));
 }
 
 static PyObject *get_closed(PyObject *self, void *Py_UNUSED(closure))
@@ -516,7 +526,8 @@ static PyMethodDef loop_own_methods[] = {
      PyDoc_STR(TDL_CREATE_TASK_SIGNATURE "\n--\n\nSchedule a coroutine; return its task.")},
     {"_signal_fds", loop_signal_fds, METH_NOARGS, NULL},
     {"_gate_off", loop_gate_off, METH_NOARGS, NULL},
-    {"_shape_turns", loop_shape_turns, METH_VARARGS, NULL},
+    {"_shape_turns", loop_shape_turns, METH_O, NULL},
+    {"_set_spin", loop_set_spin, METH_O, NULL},
     {"_shape_holds", loop_shape_holds, METH_VARARGS, NULL},
     {"_native_info", loop_native_info, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},

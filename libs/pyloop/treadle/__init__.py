@@ -7,6 +7,7 @@ factory for ``asyncio.Runner`` and for servers that take one. ``python -m treadl
 from __future__ import annotations
 
 import asyncio as _asyncio
+import functools as _functools
 import typing as _typing
 from collections.abc import Callable as _Callable, Coroutine as _Coroutine
 from typing import Any as _Any, TypeVar as _TypeVar
@@ -44,16 +45,25 @@ def run(
     *,
     debug: bool | None = None,
     loop_factory: _Callable[[], _asyncio.AbstractEventLoop] | None = None,
+    io_uring: bool | None = None,
+    spin_us: int | None = None,
+    lookup_slots: int | None = None,
 ) -> _T:
     """Run a coroutine on a new treadle loop and close the loop, as asyncio.run does.
 
     debug: switch asyncio's debug mode on or off; None takes it from the environment.
     loop_factory: makes the loop; None stands for new_event_loop.
+    io_uring, spin_us, lookup_slots: options of the loop, as Loop takes them; not together with loop_factory.
     Raises what the coroutine raises, RuntimeError inside a running loop, ValueError for what is no coroutine.
     """
     if _asyncio._get_running_loop() is not None:
         raise RuntimeError("treadle.run() cannot be called from a running event loop")
-    with _asyncio.Runner(debug=debug, loop_factory=loop_factory or new_event_loop) as runner:
+    options = {"io_uring": io_uring, "spin_us": spin_us, "lookup_slots": lookup_slots}
+    chosen: dict[str, _Any] = {name: value for name, value in options.items() if value is not None}
+    if chosen and loop_factory is not None:
+        raise ValueError(f"{next(iter(chosen))} is for treadle's own loop; the loop_factory makes another")
+    factory = _functools.partial(Loop, **chosen) if chosen else loop_factory or new_event_loop
+    with _asyncio.Runner(debug=debug, loop_factory=factory) as runner:
         return runner.run(main)
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from . import _treadle
 from ._connections import Connections, Refused
 from ._lookups import Lookups
+from ._options import option_flag, option_number
 from ._processes import Processes
 from ._signals import Signals
 from ._sockets import Sockets
@@ -112,8 +113,12 @@ class _WakeupEnd:
 class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections, _UnixLoop):  # type: ignore[misc]
     """An asyncio event loop in C on libuv.
 
-    io_uring: False polls the kernel on every turn; None takes TREADLE_IO_URING from the environment, and without it
-    lets the loop skip polls when a completion ring tells that nothing happened.
+    io_uring: False uses no io_uring: the loop polls the kernel on every turn, and treadle.fileio's default context runs
+    on threads; True skips polls when a completion ring tells that nothing happened.
+    spin_us: how long the loop watches for callbacks of other threads before it sleeps, 0 to 1,000,000 microseconds.
+    lookup_slots: how many lookups may be in libc at once, 1 to 1,000.
+    None takes TREADLE_IO_URING (0 or 1), TREADLE_SPIN_US or TREADLE_LOOKUP_SLOTS from the environment, and without it True,
+    0 and the smaller of 32 and the processors plus 4. Raises TypeError or ValueError for anything else.
     """
 
     # Whatever asyncio's set-up leaves on a loop, so that its dict stays empty: from Python 3.12 on the interpreter looks methods
@@ -122,10 +127,11 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         "_asyncgens", "_asyncgens_shutdown_called", "_children", "_clock_resolution", "_coroutine_origin_tracking_enabled",
         "_coroutine_origin_tracking_saved_depth", "_current_handle", "_default_executor", "_exception_handler",
         "_executor_shutdown_called", "_file_context", "_foreign_wakeup", "_internal_fds", "_old_agen_hooks", "_ready", "_scheduled",
-        "_selector", "_signal_arrival", "_signal_handlers", "_timer_cancelled_count", "_unix_server_sockets", "slow_callback_duration",
+        "_selector", "_signal_arrival", "_signal_handlers", "_timer_cancelled_count", "_unix_server_sockets", "_uses_uring",
+        "slow_callback_duration",
     )
 
-    def __init__(self, *, io_uring: bool | None = None) -> None:
+    def __init__(self, *, io_uring: bool | None = None, spin_us: int | None = None, lookup_slots: int | None = None) -> None:
         base_events.BaseEventLoop.__init__(self)
         self._transports: Any = weakref.WeakValueDictionary()
         self._signal_handlers: dict[int, Any] = {}
@@ -137,15 +143,27 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         self._foreign_wakeup = None
         self._signal_arrival = None
         self._file_context: _treadle.FileContext | None = None  # of treadle.fileio, which makes it
-        if io_uring is None:
-            io_uring = os.environ.get("TREADLE_IO_URING", "1") != "0"
-        if not io_uring:
+        self._uses_uring = True
+        try:
+            self._take_options(io_uring, spin_us, lookup_slots)
+        except BaseException:
+            self.close()
+            raise
+
+    def _take_options(self, io_uring: bool | None, spin_us: int | None, lookup_slots: int | None) -> None:
+        self._uses_uring = option_flag("io_uring", io_uring, True)
+        if not self._uses_uring:
             self._gate_off()
+        if spin := option_number("spin_us", spin_us, 0, 1_000_000, 0):
+            self._set_spin(spin)
+        if slots := option_number("lookup_slots", lookup_slots, 1, 1000, 0):
+            self._set_lookup_slots(slots)
 
     def info(self) -> dict[str, Any]:
-        """Return what is in force on this loop: the gate's state, and turns, polls and skipped polls so far."""
+        """Return what is in force on this loop: the gate's state, turns, polls and skipped polls so far, and its options."""
         native = self._native_info()
-        return {"gate": native["gate"], "turns": native["turns"], "polls": native["polls"], "skipped": native["skipped"]}
+        found = {name: native[name] for name in ("gate", "turns", "polls", "skipped", "spin_us")}
+        return {**found, "lookup_slots": self._lookup_info()["slots"]}
 
     # Running
 

@@ -6,6 +6,7 @@ import asyncio
 import weakref
 from typing import Any
 
+from treadle._options import option_flag
 from treadle._treadle import FileContext
 
 # Loops that cannot tell when they are closed, and whose contexts are open; and the contexts of those that take no attribute.
@@ -21,7 +22,10 @@ def context() -> FileContext:
     except AttributeError:
         files = _elsewhere.get(loop)
     if files is None or files.closed:
-        files = FileContext()
+        uses_uring = getattr(loop, "_uses_uring", None)
+        if uses_uring is None:
+            uses_uring = option_flag("io_uring", None, True)
+        files = FileContext() if uses_uring else FileContext(engine="threads")
         adopt(loop, files)
     return files
 
