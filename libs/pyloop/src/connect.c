@@ -33,28 +33,12 @@ static PyObject *connect_failed(const TdlSockWait *s, int error)
     return NULL;
 }
 
-/* Audit hooks get a socket object, made for them alone. */
-static PyObject *audited_socket(void *arg)
-{
-    const TdlSockWait *s = arg;
-    return PyObject_CallFunction(s->loop->state->socket_type, "iiii", s->address.sin6_family, SOCK_STREAM,
-                                 IPPROTO_TCP, dup(s->fd));
-}
-
-static PyObject *audited_address(void *arg)
-{
-    return address_text(arg);
-}
-
 /* Start to connect; NULL with or without an exception. */
 static PyObject *connect_start(TdlSockWait *s)
 {
     s->fd = socket(s->address.sin6_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
     if (s->fd < 0) {
         return PyErr_SetFromErrno(PyExc_OSError);
-    }
-    if (PySys_Audit("socket.connect", "O&O&", audited_socket, s, audited_address, s) < 0) {
-        return NULL;
     }
     int code;
     do {
@@ -95,7 +79,8 @@ PyObject *tdl__sockwait_try_connect(TdlSockWait *s)
     return error != 0 ? connect_failed(s, error) : PyLong_FromLong(s->fd);
 }
 
-/* _connect_numeric(host, port): an awaitable that gives a connected descriptor, or None if host is no plain address. */
+/* _connect_numeric(host, port): an awaitable that gives a connected descriptor; None if host is no plain address, or if audit
+ * hooks are to be told of a socket. */
 PyObject *tdl__loop_connect_numeric(PyObject *self, PyObject *args)
 {
     const char *host;
@@ -103,12 +88,17 @@ PyObject *tdl__loop_connect_numeric(PyObject *self, PyObject *args)
     int overflow;
     struct sockaddr_in6 in6 = {.sin6_family = AF_INET6};
     struct sockaddr_in *in = (struct sockaddr_in *)(void *)&in6;
-    if (!PyArg_ParseTuple(args, "sO!", &host, &PyLong_Type, &number) || tdl__check_closed(TDL_LOOP(self)) < 0) {
+    if (!PyArg_ParseTuple(args, "sO!", &host, &PyLong_Type, &number) ||
+        tdl__check_closed(TDL_LOOP(self)) < 0) {
         return NULL;
+    }
+    if (tdl__audited()) {
+        Py_RETURN_NONE;
     }
     long port = PyLong_AsLongAndOverflow(number, &overflow);
     bool v6 = inet_pton(AF_INET6, host, &in6.sin6_addr) == 1;
-    if (overflow != 0 || port < 0 || port > UINT16_MAX || (!v6 && inet_pton(AF_INET, host, &in->sin_addr) != 1)) {
+    if (overflow != 0 || port < 0 || port > UINT16_MAX ||
+        (!v6 && inet_pton(AF_INET, host, &in->sin_addr) != 1)) {
         Py_RETURN_NONE;
     }
     in6.sin6_family = v6 ? AF_INET6 : AF_INET;

@@ -215,8 +215,8 @@ static PyObject *loop_getaddrinfo(PyObject *self, PyObject *const *args, Py_ssiz
         return left_to_python(loop);
     }
     /* A hook may run Python and close the loop. */
-    if (PySys_Audit("socket.getaddrinfo", "OOiii", args[0], args[1], ask.hints.ai_family,
-                    ask.hints.ai_socktype, ask.hints.ai_protocol) < 0 ||
+    if (TDL_REFUSED("socket.getaddrinfo", "OOiii", args[0], args[1], ask.hints.ai_family,
+                    ask.hints.ai_socktype, ask.hints.ai_protocol) ||
         tdl__check_closed(loop) < 0) {
         return NULL;
     }
@@ -246,7 +246,7 @@ static PyObject *loop_getnameinfo(PyObject *self, PyObject *const *args, Py_ssiz
     if (!is_standard(loop, st->str_getnameinfo) || !tdl__dns_shape_reverse(st, args[0], args[1], &ask)) {
         return left_to_python(loop);
     }
-    if (PySys_Audit("socket.getnameinfo", "(O)", args[0]) < 0 || tdl__check_closed(loop) < 0) {
+    if (TDL_REFUSED("socket.getnameinfo", "(O)", args[0]) || tdl__check_closed(loop) < 0) {
         return NULL;
     }
     if (tdl_numeric_reverse(host, service, (const struct sockaddr *)&ask.address, ask.length, ask.flags)) {

@@ -1,6 +1,8 @@
 /* The context's methods that make operations: arguments in, a prepared operation out, nothing started. */
 #include "files.h"
 
+#include "audit.h"
+
 #include <fcntl.h>
 #include <limits.h>
 
@@ -89,16 +91,22 @@ static bool int_from(PyObject *const *args, Py_ssize_t nargs, Py_ssize_t index, 
     return true;
 }
 
-/* The operation keeps the encoded path for the kernel and the given one for the error. */
-static const char *path_into(FileOp *op, PyObject *path)
+/* A path as the kernel gets it, and its text as errors of CPython have it. */
+static PyObject *encoded_path(PyObject *path, PyObject **text)
 {
     PyObject *encoded = NULL;
-    if (!PyUnicode_FSConverter(path, &encoded)) {
-        return NULL;
+    *text = PyOS_FSPath(path);
+    if (*text != NULL && !PyUnicode_FSConverter(*text, &encoded)) {
+        Py_CLEAR(*text);
     }
-    op->path = encoded;
-    op->filename = Py_NewRef(path);
-    return PyBytes_AS_STRING(encoded);
+    return encoded;
+}
+
+/* The operation keeps the encoded path for the kernel and its text for the error. */
+static const char *path_into(FileOp *op, PyObject *path)
+{
+    op->path = encoded_path(path, &op->filename);
+    return op->path != NULL ? PyBytes_AS_STRING(op->path) : NULL;
 }
 
 static PyObject *unmade(FileOp *op)
@@ -291,11 +299,12 @@ static PyObject *prepare_close(PyObject *self, PyObject *arg)
     return tdl__files_op_prepared(op);
 }
 
-static PyObject *prepare_truncate(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *truncate_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs, bool audited)
 {
     int fd;
     Py_ssize_t size;
-    if (!counted("truncate", nargs, 2, 2) || !size_from(args[1], &size)) {
+    if (!counted("truncate", nargs, 2, 2) || !size_from(args[1], &size) ||
+        (audited && TDL_REFUSED("os.truncate", "On", args[0], size))) {
         return NULL;
     }
     FileOp *op = on_fd(self, args[0], &fd);
@@ -303,6 +312,17 @@ static PyObject *prepare_truncate(PyObject *self, PyObject *const *args, Py_ssiz
         tdl_fop_truncate(&op->fop, fd, (uint64_t)size);
     }
     return tdl__files_op_prepared(op);
+}
+
+static PyObject *prepare_truncate(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return truncate_to(self, args, nargs, true);
+}
+
+/* The truncate() of a file object, of which audit hooks are not told. */
+static PyObject *prepare_file_truncate(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return truncate_to(self, args, nargs, false);
 }
 
 static PyObject *prepare_fallocate(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
@@ -318,6 +338,12 @@ static PyObject *prepare_fallocate(PyObject *self, PyObject *const *args, Py_ssi
         tdl_fop_fallocate(&op->fop, fd, mode, (uint64_t)offset, (uint64_t)size);
     }
     return tdl__files_op_prepared(op);
+}
+
+/* A path as audit hooks get it from CPython, made only if there are any. */
+static PyObject *audited_path(void *path)
+{
+    return PyOS_FSPath(path);
 }
 
 /* A fresh operation with a path in it; NULL with an exception. */
@@ -336,12 +362,13 @@ static FileOp *on_path(PyObject *self, PyObject *path, enum files_result result,
     return op;
 }
 
-static PyObject *prepare_open(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *open_path(PyObject *self, PyObject *const *args, Py_ssize_t nargs, bool audited)
 {
     int flags, mode;
     const char *path;
     if (!counted("open", nargs, 2, 3) || !int_from(args, nargs, 1, 0, &flags) ||
-        !int_from(args, nargs, 2, 0666, &mode)) {
+        !int_from(args, nargs, 2, 0666, &mode) ||
+        (audited && TDL_REFUSED("open", "O&Oi", audited_path, args[0], Py_None, flags))) {
         return NULL;
     }
     FileOp *op = on_path(self, args[0], FILES_DESCRIPTOR, &path);
@@ -349,6 +376,17 @@ static PyObject *prepare_open(PyObject *self, PyObject *const *args, Py_ssize_t 
         tdl_fop_open(&op->fop, AT_FDCWD, path, flags, (mode_t)mode);
     }
     return tdl__files_op_prepared(op);
+}
+
+static PyObject *prepare_open(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return open_path(self, args, nargs, true);
+}
+
+/* The open of a file object, of which open() has told audit hooks in its own way. */
+static PyObject *prepare_file_open(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return open_path(self, args, nargs, false);
 }
 
 static PyObject *prepare_stat(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
@@ -384,7 +422,9 @@ static PyObject *prepare_unlink(PyObject *self, PyObject *const *args, Py_ssize_
 {
     int flags;
     const char *path;
-    if (!counted("unlink", nargs, 1, 2) || !int_from(args, nargs, 1, 0, &flags)) {
+    if (!counted("unlink", nargs, 1, 2) || !int_from(args, nargs, 1, 0, &flags) ||
+        TDL_REFUSED((flags & AT_REMOVEDIR) != 0 ? "os.rmdir" : "os.remove", "O&i", audited_path, args[0],
+                    -1)) {
         return NULL;
     }
     FileOp *op = on_path(self, args[0], FILES_NOTHING, &path);
@@ -398,7 +438,8 @@ static PyObject *prepare_mkdir(PyObject *self, PyObject *const *args, Py_ssize_t
 {
     int mode;
     const char *path;
-    if (!counted("mkdir", nargs, 1, 2) || !int_from(args, nargs, 1, 0777, &mode)) {
+    if (!counted("mkdir", nargs, 1, 2) || !int_from(args, nargs, 1, 0777, &mode) ||
+        TDL_REFUSED("os.mkdir", "O&ii", audited_path, args[0], mode, -1)) {
         return NULL;
     }
     FileOp *op = on_path(self, args[0], FILES_NOTHING, &path);
@@ -413,18 +454,19 @@ static PyObject *prepare_rename(PyObject *self, PyObject *const *args, Py_ssize_
     int flags;
     const char *from;
     PyObject *to = NULL;
-    if (!counted("rename", nargs, 2, 3) || !int_from(args, nargs, 2, 0, &flags)) {
+    if (!counted("rename", nargs, 2, 3) || !int_from(args, nargs, 2, 0, &flags) ||
+        TDL_REFUSED("os.rename", "O&O&ii", audited_path, args[0], audited_path, args[1], -1, -1)) {
         return NULL;
     }
     FileOp *op = on_path(self, args[0], FILES_NOTHING, &from);
     if (op == NULL) {
         return NULL;
     }
-    if (!PyUnicode_FSConverter(args[1], &to)) {
+    to = encoded_path(args[1], &op->filename2);
+    if (to == NULL) {
         return unmade(op);
     }
     op->payload = to;
-    op->filename2 = Py_NewRef(args[1]);
     tdl_fop_rename(&op->fop, AT_FDCWD, from, AT_FDCWD, PyBytes_AS_STRING(to), (unsigned)flags);
     return tdl__files_op_prepared(op);
 }
@@ -433,7 +475,8 @@ static PyObject *prepare_read_file(PyObject *self, PyObject *const *args, Py_ssi
 {
     Py_ssize_t size;
     const char *path;
-    if (!counted("read_file", nargs, 2, 2) || !size_from(args[1], &size)) {
+    if (!counted("read_file", nargs, 2, 2) || !size_from(args[1], &size) ||
+        TDL_REFUSED("open", "O&si", audited_path, args[0], "r", O_RDONLY | O_CLOEXEC)) {
         return NULL;
     }
     FileOp *op = on_path(self, args[0], FILES_BYTES, &path);
@@ -499,6 +542,8 @@ PyMethodDef tdl__files_prepare_methods[] = {
     {"stat", TDL_FAST(prepare_stat),
      PyDoc_STR("stat($self, path_or_fd, flags=0, /)\n--\n\nGive an os.stat_result.")},
     {"truncate", TDL_FAST(prepare_truncate), PyDoc_STR("truncate($self, fd, size, /)\n--\n\nSet the size.")},
+    {"_file_open", TDL_FAST(prepare_file_open), NULL},
+    {"_file_truncate", TDL_FAST(prepare_file_truncate), NULL},
     {"fallocate", TDL_FAST(prepare_fallocate),
      PyDoc_STR("fallocate($self, fd, mode, offset, size, /)\n--\n\nReserve space.")},
     {"rename", TDL_FAST(prepare_rename),

@@ -20,6 +20,7 @@
 #include "treadle/turn.h"
 #include "treadle/wake.h"
 
+#include "audit.h"
 #include "dns.h"
 #include "gate.h"
 #include "standard.h"
@@ -102,13 +103,6 @@ struct tdl_watch;
     XX(sockname)                                                                                             \
     XX(write)
 
-/* Whether what replaces the process is heard of before it does. */
-enum tdl_exec_watch {
-    TDL_EXEC_UNKNOWN, /* nobody needed to know yet */
-    TDL_EXEC_SEEN,
-    TDL_EXEC_UNSEEN, /* an audit hook of the program refused ours */
-};
-
 /* What the module owns; found from any of its types. */
 struct tdl_module_state {
     PyTypeObject *loop_type;
@@ -138,7 +132,6 @@ struct tdl_module_state {
     PyObject *loop_kwname;  /* ("loop",) */
     PyObject *task_kwnames; /* ("loop", "name", "context") */
     bool registry_seen;     /* by tdl__registry_quicken */
-    uint8_t exec_watch;     /* enum tdl_exec_watch */
     bool snapshots;         /* callbacks scheduled from one context may share one copy of it until they run */
 #define TDL_NAME_FIELD(name) PyObject *str_##name;
     TDL_NAMES(TDL_NAME_FIELD)

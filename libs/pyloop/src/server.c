@@ -38,14 +38,32 @@ static void connection_failed(TdlAcceptor *a, PyObject *protocol)
     Py_DECREF(exc);
 }
 
+/* Close what became no connection, by its socket if it has one. */
+static void let_go(int fd, PyObject *sock)
+{
+    if (sock == NULL) {
+        close(fd);
+        return;
+    }
+    PyObject *raised = PyErr_GetRaisedException();
+    PyObject *result = PyObject_CallMethod(sock, "close", NULL);
+    if (result == NULL) {
+        PyErr_WriteUnraisable(sock);
+    }
+    Py_XDECREF(result);
+    if (raised != NULL) {
+        PyErr_SetRaisedException(raised);
+    }
+}
+
 /* Make the protocol and the transport of one connection, in its own context. */
-static void make_connection(TdlAcceptor *a, int fd, const union tdl_stream_addr *addr, socklen_t len,
-                            PyObject *context)
+static void make_connection(TdlAcceptor *a, int fd, PyObject *sock, const union tdl_stream_addr *addr,
+                            socklen_t len, PyObject *context)
 {
     PyObject *protocol = PyObject_CallNoArgs(a->factory);
-    TdlStream *t = protocol != NULL ? tdl__stream_new(a->loop, fd, NULL, protocol, a->server, context) : NULL;
+    TdlStream *t = protocol != NULL ? tdl__stream_new(a->loop, fd, sock, protocol, a->server, context) : NULL;
     if (t == NULL) {
-        close(fd);
+        let_go(fd, sock);
         connection_failed(a, protocol);
         Py_XDECREF(protocol);
         return;
@@ -66,17 +84,33 @@ static void make_connection(TdlAcceptor *a, int fd, const union tdl_stream_addr 
 }
 
 /* What the protocol and its factory do with context variables is this connection's: the context is a copy of the server's. */
-static void accept_connection(TdlAcceptor *a, int fd, const union tdl_stream_addr *addr, socklen_t len)
+static void accept_connection(TdlAcceptor *a, int fd, PyObject *sock, const union tdl_stream_addr *addr,
+                              socklen_t len)
 {
     PyObject *context = PyContext_Copy(a->context);
     if (context == NULL || PyContext_Enter(context) < 0) {
-        close(fd);
+        let_go(fd, sock);
         connection_failed(a, NULL);
     } else {
-        make_connection(a, fd, addr, len, context);
+        make_connection(a, fd, sock, addr, len, context);
         tdl__context_leave(a->loop, context);
     }
     Py_XDECREF(context);
+}
+
+/* What sock.accept() does behind accept(2), for audit hooks: a socket object, made at once. A hook that raises leaves the
+ * exception, which is no matter of the one connection. */
+static PyObject *audited_socket(TdlAcceptor *a, int fd)
+{
+    PyObject *type = a->loop->state->socket_type;
+    PyObject *sock = PyObject_CallFunction(type, "iiii", a->family, a->type, a->proto, fd);
+    PyObject *result = sock != NULL ? PyObject_CallMethod(sock, "setblocking", "O", Py_False) : NULL;
+    if (result == NULL) {
+        Py_CLEAR(sock);
+        close(fd);
+    }
+    Py_XDECREF(result);
+    return sock;
 }
 
 static bool out_of_resources(int error)
@@ -84,20 +118,29 @@ static bool out_of_resources(int error)
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM || error == ENOSPC;
 }
 
-/* Report a failed accept; without descriptors left the loop pauses accepting for a second. */
-static void accept_failed(TdlAcceptor *a, int error)
+/* Report what accepting raised; if asked, the loop pauses accepting for a second. */
+static void accept_raised(TdlAcceptor *a, bool pause)
 {
-    errno = error;
-    PyErr_SetFromErrno(PyExc_OSError);
+    if (tdl__is_exit_exception()) {
+        tdl_sched_interrupt(&a->loop->sched);
+        return;
+    }
     PyObject *exc = PyErr_GetRaisedException();
-    PyObject *result = PyObject_CallMethod((PyObject *)a->loop, "_accept_failed", "OOOOOi", exc,
-                                           out_of_resources(error) ? Py_True : Py_False, a->sock, a->factory,
-                                           a->server, a->backlog);
+    PyObject *result =
+        PyObject_CallMethod((PyObject *)a->loop, "_accept_failed", "OOOOOi", exc, pause ? Py_True : Py_False,
+                            a->sock, a->factory, a->server, a->backlog);
     if (result == NULL) {
         tdl_sched_interrupt(&a->loop->sched);
     }
     Py_XDECREF(result);
     Py_DECREF(exc);
+}
+
+static void accept_failed(TdlAcceptor *a, int error)
+{
+    errno = error;
+    PyErr_SetFromErrno(PyExc_OSError);
+    accept_raised(a, out_of_resources(error));
 }
 
 /* Whether the socket still has the number that is watched: it may be another listener's by now. */
@@ -124,7 +167,13 @@ static void accept_some(TdlAcceptor *a)
             return;
         }
         memcpy(&addr, &storage, sizeof addr);
-        accept_connection(a, fd, &addr, len);
+        PyObject *sock = NULL;
+        if (tdl__audited() && (sock = audited_socket(a, fd)) == NULL) {
+            accept_raised(a, false);
+            return;
+        }
+        accept_connection(a, fd, sock, &addr, len);
+        Py_XDECREF(sock);
         if (a->loop->closed || !is_open(a)) {
             return; /* a protocol's constructor closed the server */
         }

@@ -3,43 +3,12 @@
  * which is one wake-up of the peer too. libs/hold sends what waits for a millisecond, without the GIL. */
 #include "stream.h"
 
-#include <string.h>
 #include <sys/uio.h>
 
 enum {
     TDL_HOLD_MAX = 16 * 1024,  /* bytes that wait for the step's end at most */
     TDL_HOLD_GATHER_STEPS = 8, /* steps with one write that unlearn the gathering */
 };
-
-/* What is about to end or replace this process, or to start another that may look at what the peer has got. */
-static int on_audit(const char *event, PyObject *Py_UNUSED(args), void *Py_UNUSED(user))
-{
-    static const char *const events[] = {
-        "os.exec",   "os.posix_spawn",      "os.system",        "os.kill",
-        "os.killpg", "signal.pthread_kill", "subprocess.Popen",
-    };
-    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
-        if (strcmp(event, events[i]) == 0) {
-            tdl_hold_send_all();
-            break;
-        }
-    }
-    return 0;
-}
-
-/* Nothing is held unless what replaces the process is heard of. A hook is for good and costs each audited call some 20 ns, so it
- * is set when something is to be held for the first time. */
-static bool watches_exec(struct tdl_module_state *st)
-{
-    if (st->exec_watch == TDL_EXEC_UNKNOWN) {
-        st->exec_watch = TDL_EXEC_UNSEEN; /* while the other hooks are asked */
-        if (PySys_AddAuditHook(on_audit, NULL) == 0) {
-            st->exec_watch = TDL_EXEC_SEEN;
-        }
-        PyErr_Clear();
-    }
-    return st->exec_watch == TDL_EXEC_SEEN;
-}
 
 static size_t hold_max(const TdlStream *t)
 {
@@ -65,12 +34,12 @@ static bool in_run_thread(const TdlStream *t)
     return PyThread_get_thread_ident() == t->loop->run_thread;
 }
 
-/* A forked child's write may not wait until the loop is its own. */
+/* A forked child's write may not wait until the loop is its own. Nothing is held unless what replaces the process is heard of. */
 static bool may_begin(const TdlStream *t)
 {
     const TdlLoop *loop = t->loop;
     return t->state == TDL_STREAM_OPEN && tdl_sched_running(&loop->sched) && !tdl__uv_forked(loop) &&
-           watches_exec(loop->state);
+           tdl__audit_hears_ends();
 }
 
 /* The loop's hold has its first entry of this step, or another: it is worked off when the step ends. */

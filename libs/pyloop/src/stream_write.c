@@ -189,16 +189,38 @@ void tdl__stream_end_sendfile(TdlStream *t)
     }
 }
 
-void tdl__stream_send_failed(TdlStream *t, int error)
+/* A send raised: the connection is lost. */
+static void send_raised(TdlStream *t)
 {
+    PyObject *exc = PyErr_GetRaisedException();
     tdl__stream_queue_clear(t);
     (void)tdl__watch_unset(t->watch, UV_WRITABLE);
-    errno = error;
-    PyErr_SetFromErrno(PyExc_OSError);
-    PyObject *exc = PyErr_GetRaisedException();
     wake_empty_waiter(t, exc);
     PyErr_SetRaisedException(exc);
     tdl__stream_fatal(t, "Fatal write error on socket transport");
+}
+
+void tdl__stream_send_failed(TdlStream *t, int error)
+{
+    errno = error;
+    PyErr_SetFromErrno(PyExc_OSError);
+    send_raised(t);
+}
+
+/* From Python 3.12 on asyncio sends what is queued by sock.sendmsg(), of which audit hooks are told. False if there is nothing to
+ * send any more: a hook raised, which has been told, or ended the connection. */
+static bool hooks_allow(TdlStream *t)
+{
+    if (PY_VERSION_HEX < 0x030C0000 || !tdl__audited()) {
+        return true;
+    }
+    PyObject *sock = tdl__stream_socket(t);
+    bool allowed = sock != NULL && PySys_Audit("socket.sendmsg", "OO", sock, Py_None) == 0;
+    Py_XDECREF(sock);
+    if (!allowed && PyErr_Occurred()) {
+        send_raised(t);
+    }
+    return allowed && t->queue_len > 0 && t->state < TDL_STREAM_LOST;
 }
 
 /* The queue became empty: close or half-close if that was waiting for it. */
@@ -217,6 +239,9 @@ static void drained(TdlStream *t)
 
 static void write_ready(TdlStream *t)
 {
+    if (!hooks_allow(t)) {
+        return;
+    }
     ssize_t n = send_queue(t);
     if (n < 0) {
         if (!would_block(errno)) {
@@ -322,6 +347,9 @@ int tdl__stream_wait_rest(TdlStream *t)
 /* Send a queue that the kernel has not refused yet. */
 static void send_queued(TdlStream *t)
 {
+    if (!hooks_allow(t)) {
+        return;
+    }
     ssize_t n = send_queue(t);
     if (n < 0 && !would_block(errno)) {
         tdl__stream_send_failed(t, errno);

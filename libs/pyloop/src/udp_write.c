@@ -143,6 +143,9 @@ static enum tdl_udp_sent send_view(TdlUdp *t, PyObject *data, const Py_buffer *v
             return send_by_socket(t, data, addr);
         }
     }
+    if (to != NULL && TDL_REFUSED("socket.sendto", "OO", t->sock, addr)) {
+        return TDL_UDP_FAILED;
+    }
     int fd = tdl__udp_fd(t);
     ssize_t n;
     do {

@@ -677,7 +677,7 @@ class BinaryFile(LineFile[bytes, _Buffer]):
         if target < 0:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         self._writes = False
-        await self._end(self._begin(self._context().truncate(self._fd, target), None))
+        await self._end(self._begin(self._context()._file_truncate(self._fd, target), None))
         return target
 
     # the end

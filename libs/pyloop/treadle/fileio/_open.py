@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import sys
 import warnings
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
@@ -20,6 +21,7 @@ _File = TypeVar("_File", BinaryFile, TextFile)
 _BUFFER = 1 << 16
 # A file up to this size is read by one operation that also opens and closes it.
 _WHOLE = 1 << 16
+_WRITING = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 
 _closing: set[Any] = set()  # tasks that end what a cancel interrupted
@@ -87,19 +89,22 @@ class _Mode:
         self.appending = "a" in kinds
         letter = "a" if self.appending else "x" if "x" in kinds else "w" if chosen == {"w"} and not update else "r"
         self.mode = letter + ("b+" if update else "b")
+        self.audited = next(iter(chosen)) + ("+" if update else "")
         access = os.O_RDWR if update else os.O_RDONLY if self.readable else os.O_WRONLY
         more = {"r": 0, "w": os.O_CREAT | os.O_TRUNC, "a": os.O_CREAT | os.O_APPEND, "x": os.O_CREAT | os.O_EXCL}
         self.flags = access | more[chosen.pop()] | os.O_CLOEXEC
 
 
 async def _open_binary(file: _Path | int, mode: str, parsed: _Mode, buffering: int, closefd: bool,
-                       opener: Callable[[Any, int], int] | None) -> BinaryFile:
+                       opener: Callable[[Any, int], int] | None, told: bool = False) -> BinaryFile:
     files = context()
     given = isinstance(file, int)
+    if isinstance(file, int) and file < 0:
+        raise ValueError("negative file descriptor")
+    if not told:
+        sys.audit("open", file if isinstance(file, int) else os.fspath(file), parsed.audited, parsed.flags)
     if isinstance(file, int):
         fd = file
-        if fd < 0:
-            raise ValueError("negative file descriptor")
     elif opener is not None:
         fd = opener(file, parsed.flags)
         if fd < 0:
@@ -108,7 +113,7 @@ async def _open_binary(file: _Path | int, mode: str, parsed: _Mode, buffering: i
     else:
         if not closefd:
             raise ValueError("Cannot use closefd=False with file name")
-        fd = await files.open(file, parsed.flags, 0o666)
+        fd = await files._file_open(file, parsed.flags, 0o666)
     try:
         info = os.fstat(fd)
         if stat.S_ISDIR(info.st_mode):
@@ -166,14 +171,16 @@ async def read_bytes(path: _Path) -> bytes:
     data = await context().read_file(path, _WHOLE)
     if len(data) < _WHOLE:
         return data
-    async with open(path, "rb") as file:
+    file = await _open_binary(path, "rb", _Mode("rb", -1, None, None, None), -1, True, None, told=True)
+    async with file:
         return await file.read()
 
 
 async def write_bytes(path: _Path, data: bytes | bytearray | memoryview, *, sync: bool = False) -> int:
     """Write a whole file, replacing what was there; return the count. With sync, it is on the disk then."""
     files = context()
-    fd = await files.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    sys.audit("open", os.fspath(path), "w", _WRITING)
+    fd = await files._file_open(path, _WRITING, 0o666)
     try:
         done = 0
         with memoryview(data).cast("B") as view:
@@ -207,16 +214,19 @@ async def write_text(path: _Path, text: str, encoding: str | None = None, errors
 async def copy(source: _Path, target: _Path) -> int:
     """Copy the contents of a file, in the kernel where it can; return the bytes copied."""
     files = context()
-    from_fd = await files.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    sys.audit("shutil.copyfile", source, target)
+    sys.audit("open", os.fspath(source), "r", os.O_RDONLY | os.O_CLOEXEC)
+    from_fd = await files._file_open(source, os.O_RDONLY | os.O_CLOEXEC, 0o666)
     try:
         info = os.fstat(from_fd)
         if stat.S_ISDIR(info.st_mode):
             raise IsADirectoryError(21, os.strerror(21), source)
-        to_fd = await files.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        sys.audit("open", os.fspath(target), "w", _WRITING)
+        to_fd = await files._file_open(target, _WRITING & ~os.O_TRUNC, 0o666)  # it may be the source
         try:
             if os.path.samestat(info, os.fstat(to_fd)):
                 raise OSError(22, "source and target are the same file", source, None, target)
-            await files.truncate(to_fd, 0)
+            await files._file_truncate(to_fd, 0)
             done = 0
             while count := await files.copy(from_fd, done, to_fd, done, 1 << 30):
                 done += count
