@@ -4,6 +4,7 @@ import os
 import socket
 import ssl
 import subprocess
+import threading
 
 import pytest
 
@@ -292,3 +293,79 @@ async def test_openssl_client_and_server(t, certificate):
     await process.wait()
     await finish(server)
     t.channels.pop("handler", None)
+
+
+def in_thread(listener, context, said):
+    """A TLS server of the ssl module that reads once."""
+    def serve():
+        sock, _ = listener.accept()
+        try:
+            with context.wrap_socket(sock, server_side=True) as tls:
+                said.append(tls.recv(1))
+        except OSError as exc:
+            said.append(exc)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("way", ["connect", "start_tls"])
+def test_a_server_that_is_not_trusted_gets_an_alert(loop, certificate, version, way):
+    """asyncio closes without one (gh-98078), and the peer cannot tell why."""
+    said = []
+    context = client_context(certificate, trust=False)
+    context.maximum_version = version
+
+    async def main():
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            thread = in_thread(listener, server_context(certificate), said)
+            address = listener.getsockname()
+            with pytest.raises(ssl.SSLCertVerificationError):
+                if way == "connect":
+                    await asyncio.open_connection(*address, ssl=context, server_hostname="localhost")
+                else:
+                    transport, protocol = await loop.create_connection(asyncio.Protocol, *address)
+                    await loop.start_tls(transport, protocol, context, server_hostname="localhost")
+            await asyncio.to_thread(thread.join)
+
+    loop.run_until_complete(main())
+    assert isinstance(said[0], ssl.SSLError) and "ALERT" in said[0].reason, said
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("client", ["treadle", "ssl"])
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_client_that_is_refused_is_told_so(loop, certificate, version, client, writes):
+    """With TLS 1.3 its handshake is done by then: what it reads is an error, and not an end as if all was said."""
+    context = client_context(certificate)
+    context.maximum_version = version
+    refuses = server_context(certificate)
+    refuses.verify_mode = ssl.CERT_REQUIRED
+    refuses.load_verify_locations(certificate[0])
+
+    async def talk(address):
+        reader, writer = await asyncio.open_connection(*address, ssl=context, server_hostname="localhost")
+        try:
+            if writes:
+                writer.write(b"request" * 1000)
+            return await reader.read()
+        finally:
+            writer.close()
+
+    def talk_plainly(address):
+        with socket.create_connection(address) as sock, context.wrap_socket(sock, server_hostname="localhost") as tls:
+            if writes:
+                tls.sendall(b"request" * 1000)
+            return tls.recv(1)
+
+    async def main():
+        server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=refuses)
+        address = server.sockets[0].getsockname()
+        with pytest.raises(ssl.SSLError) as caught:
+            await (talk(address) if client == "treadle" else asyncio.to_thread(talk_plainly, address))
+        assert "ALERT" in caught.value.reason or "alert" in str(caught.value), caught.value
+        server.close()
+
+    loop.run_until_complete(main())

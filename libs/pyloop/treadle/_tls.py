@@ -5,6 +5,7 @@ Handshake, shutdown, timeouts, errors and their texts are those of the running P
 
 from __future__ import annotations
 
+import ssl
 from asyncio import sslproto, streams
 from typing import TYPE_CHECKING, Any
 
@@ -178,6 +179,22 @@ class TLSProtocol(_treadle.TLSBase, _SSLProtocol):  # type: ignore[misc]
         """End what close() left to be flushed, if nothing did meanwhile."""
         if self._state is _State.FLUSHING:
             self._do_flush()
+
+    def _fatal_error(self, exc: BaseException, message: str = "Fatal error on transport") -> None:
+        """Close, as asyncio does, behind the alert in which OpenSSL tells the peer why."""
+        if isinstance(exc, ssl.SSLError) and self._transport is not None:
+            try:
+                self._send_alert()
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as raised:  # another's transport may refuse to write
+                self._loop.call_exception_handler({"message": message, "exception": raised, "protocol": self})
+        super()._fatal_error(exc, message)
+
+    def _send_alert(self) -> None:
+        data = self._outgoing.read()
+        if data and not self._transport.is_closing():
+            self._transport.write(data)
 
     def _failed(self, exc: Exception) -> None:
         try:
