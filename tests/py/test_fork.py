@@ -92,6 +92,35 @@ def test_a_child_of_a_running_loop(python, uring):
         """, TREADLE_IO_URING=uring)
 
 
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("end", ["close", "shut down", "leave"])
+def test_a_child_that_goes_on_has_an_executor_of_its_own(python, debug, end):
+    """asyncio's child waits for ever for threads that only its parent has."""
+    run(python, f"""
+        async def main():
+            loop = asyncio.get_running_loop()
+            loop.set_debug({debug})
+            before = [loop.run_in_executor(None, int, str(i)) for i in range(4)]
+            assert await asyncio.gather(*before) == [0, 1, 2, 3]
+            pid = os.fork()
+            if pid == 0:
+                asyncio._set_running_loop(loop)
+            for i in range(10):
+                assert await loop.run_in_executor(None, int, str(i)) == i
+            assert await loop.getaddrinfo('localhost', 80)
+            assert await asyncio.to_thread(os.getpid) == os.getpid()
+            if {end == "shut down"}:
+                await loop.shutdown_default_executor()
+            return pid
+        loop = new()
+        pid = loop.run_until_complete(main())
+        if {end != "leave"}:
+            loop.close()
+        if pid:
+            wait(pid)
+        """)
+
+
 def test_a_child_of_another_thread(python):
     run(python, """
         async def main():

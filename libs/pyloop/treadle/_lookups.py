@@ -114,6 +114,7 @@ class Lookups:
     async def _end_executor(self: Any, timeout: float | None) -> None:
         # A cancel and the timeout leave the waiting to the thread (gh-111358); asyncio's join blocks the loop.
         self._leave_lookups_to_python()
+        self._forget_inherited_executor()
         self._executor_shutdown_called = True
         executor = self._default_executor
         if executor is None:

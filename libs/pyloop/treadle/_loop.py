@@ -53,6 +53,14 @@ def _given(context: Any) -> dict[str, Any]:
     return {} if sys.version_info < (3, 15) else {"context": context}
 
 
+_forks = 0  # that led to this process, since the first loop's
+
+
+def _after_fork() -> None:
+    global _forks
+    _forks += 1
+
+
 class _Watched:
     """The part of a selector that asyncio's Python transports look at for their repr."""
 
@@ -126,9 +134,9 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
     __slots__ = (
         "_asyncgens", "_asyncgens_shutdown_called", "_children", "_clock_resolution", "_coroutine_origin_tracking_enabled",
         "_coroutine_origin_tracking_saved_depth", "_current_handle", "_default_executor", "_exception_handler",
-        "_executor_shutdown_called", "_file_context", "_foreign_wakeup", "_internal_fds", "_old_agen_hooks", "_ready", "_scheduled",
-        "_selector", "_signal_arrival", "_signal_handlers", "_timer_cancelled_count", "_unix_server_sockets", "_uses_uring",
-        "slow_callback_duration",
+        "_executor_forks", "_executor_shutdown_called", "_file_context", "_foreign_wakeup", "_internal_fds", "_old_agen_hooks",
+        "_ready", "_scheduled", "_selector", "_signal_arrival", "_signal_handlers", "_timer_cancelled_count",
+        "_unix_server_sockets", "_uses_uring", "slow_callback_duration",
     )
 
     def __init__(self, *, io_uring: bool | None = None, spin_us: int | None = None, lookup_slots: int | None = None) -> None:
@@ -142,6 +150,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         self._children = {}
         self._foreign_wakeup = None
         self._signal_arrival = None
+        self._executor_forks = _forks
         self._file_context: _treadle.FileContext | None = None  # of treadle.fileio, which makes it
         self._uses_uring = True
         try:
@@ -212,6 +221,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         self._forget_children()
         self._selector = None
         self._executor_shutdown_called = True
+        self._forget_inherited_executor()
         executor = self._default_executor
         if executor is not None:
             self._default_executor = None
@@ -266,6 +276,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         """Call func(*args) in a thread of the executor, None for the default one; return an asyncio future."""
         pool = executor
         if executor is None and not self._executor_shutdown_called:
+            self._forget_inherited_executor()
             pool = self._default_executor
             if pool is None and self._patched("run_in_executor") is None:
                 pool = self._default_executor = _pools.ThreadPoolExecutor(thread_name_prefix="asyncio")
@@ -286,6 +297,15 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
     def _run_by_asyncio(self, executor: Any, func: Any, args: Any) -> Any:
         run_in_executor = self._patched("run_in_executor") or _UnixLoop.run_in_executor
         return run_in_executor(self, executor, func, *args)
+
+    def _forget_inherited_executor(self) -> None:
+        """In the child of a fork: the threads of asyncio's pool are the parent's, and a lock of it may be held for ever."""
+        if self._executor_forks == _forks:
+            return
+        self._executor_forks = _forks
+        executor = self._default_executor
+        if executor.__class__ is _pools.ThreadPoolExecutor and executor._thread_name_prefix == "asyncio":
+            self._default_executor = None
 
     # Transports
 
@@ -559,6 +579,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
             if resume_reading:
                 transp.resume_reading()
 
+
+os.register_at_fork(after_in_child=_after_fork)
 
 # Private methods of asyncio's loop that a short cut goes around, beside those that it stands in front of.
 _GONE_AROUND = (
