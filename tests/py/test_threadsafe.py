@@ -8,13 +8,14 @@ import queue
 import signal
 import socket
 import sys
+import textwrap
 import threading
 import time
 
 import pytest
 
 from conftest import preload, run_python
-from twin import LOOP_MODULE, twin
+from twin import LOOP_MODULE, subject_loop, twin
 
 STALL_S = 5.0
 ROUNDS = int(os.environ.get("TREADLE_TEST_ROUNDS", "2000"))
@@ -453,3 +454,177 @@ loop.close()
 def test_what_the_kernel_did_not_take_is_dropped_where_another_thread_aborted_meanwhile(tmp_path):
     done = run_python(code=CUT, check=True, env=preload("send", tmp_path))
     assert done.stdout.splitlines() == ["True 0 10", "lost"]
+
+
+def flooding(loop, count, work=lambda: None, until=lambda: False):
+    """Threads that post without a pause; what each has posted, and in what order its posts ran."""
+    posted, ran = [0] * count, [[] for _ in range(count)]
+
+    def produce(k):
+        while not until():
+            loop.call_soon_threadsafe(lambda i=posted[k]: (ran[k].append(i), work()))
+            posted[k] += 1
+
+    threads = [threading.Thread(target=produce, args=(k,)) for k in range(count)]
+    return threads, posted, ran
+
+
+@pytest.mark.parametrize("work_s", [0, 1e-5, 1e-3])
+@pytest.mark.parametrize("count", [1, 4])
+def test_producers_that_never_pause_do_not_run_away_from_the_loop(loop, count, work_s):
+    """Nothing is lost or out of order, what waits stays bounded, and the loop does other things meanwhile."""
+    stop, most, ticks = [], 0, 0
+    threads, posted, ran = flooding(loop, count, lambda: work_s and time.sleep(work_s), lambda: stop)
+    enough = 400_000 if not work_s else 1000
+
+    async def main():
+        nonlocal most, ticks
+        for thread in threads:
+            thread.start()
+        while sum(map(len, ran)) < enough:
+            await asyncio.sleep(0)
+            ticks += 1
+            most = max(most, sum(posted) - sum(map(len, ran)))
+        stop.append(1)
+        for thread in threads:
+            await loop.run_in_executor(None, thread.join)
+        await loop.shutdown_default_executor()
+
+    with Stall(lambda: sum(map(len, ran))):
+        loop.run_until_complete(main())
+    loop.run_until_complete(asyncio.sleep(0))
+    for k in range(count):
+        assert ran[k] == list(range(posted[k]))
+    assert ticks > 5
+    assert most < (300_000 if not work_s else 20_000)
+
+
+def test_a_producer_that_holds_what_the_loop_waits_for_goes_on(loop):
+    lock, ran = threading.Lock(), []
+
+    def produce():
+        with lock:
+            loop.call_soon_threadsafe(take)
+            for i in range(20_000):
+                loop.call_soon_threadsafe(ran.append, i)
+        loop.call_soon_threadsafe(loop.stop)
+
+    def take():
+        with lock:
+            ran.append("locked")
+
+    thread = threading.Thread(target=produce)
+    with Stall(lambda: len(ran)):
+        loop.call_soon(thread.start)
+        loop.run_forever()
+        thread.join()
+    assert ran == ["locked", *range(20_000)]
+
+
+def test_a_loop_that_posts_to_itself_or_does_not_run_holds_nobody_up(loop):
+    ran = []
+
+    def produce():
+        for i in range(100_000):
+            loop.call_soon_threadsafe(ran.append, i)
+
+    loop.call_soon(produce)
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    thread = threading.Thread(target=produce)
+    thread.start()
+    thread.join()
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    assert ran == list(range(100_000)) * 2
+
+
+def test_two_loops_that_flood_each_other_come_to_an_end():
+    loops, ran = [subject_loop(), subject_loop()], [0, 0]
+
+    def run(k):
+        def got():
+            ran[k] += 1
+            if ran[k] == 100_000:
+                loops[k].stop()
+
+        def produce():
+            for _ in range(100_000):
+                loops[1 - k].call_soon_threadsafe(gots[1 - k])
+
+        gots[k] = got
+        ready.wait()
+        loops[k].call_soon(produce)
+        loops[k].run_forever()
+
+    gots, ready = [None, None], threading.Barrier(2)
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(2)]
+    with Stall(lambda: sum(ran)):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for loop in loops:
+        loop.close()
+    assert ran == [100_000, 100_000]
+
+
+@pytest.mark.parametrize("end", ["stop", "close"])
+def test_a_loop_may_end_while_producers_wait_for_it(loop, end):
+    failed, stop = [], []
+
+    def produce():
+        try:
+            while not stop:
+                loop.call_soon_threadsafe(int)
+        except RuntimeError as exc:
+            failed.append(str(exc))
+
+    threads = [threading.Thread(target=produce) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    loop.call_later(0.05, loop.stop)
+    loop.run_forever()
+    if end == "close":
+        loop.close()
+    else:
+        stop.append(1)
+    for thread in threads:
+        thread.join()
+    assert failed == (["Event loop is closed"] * 4 if end == "close" else [])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_in_a_flood_goes_on(python):
+    python(code=textwrap.dedent(f"""
+        import asyncio, os, threading, signal, {LOOP_MODULE}
+        signal.alarm(30)
+        loop = {LOOP_MODULE}.new_event_loop()
+        stop = []
+        def produce():
+            while not stop:
+                loop.call_soon_threadsafe(int)
+        threads = [threading.Thread(target=produce) for _ in range(4)]
+        async def main():
+            for thread in threads: thread.start()
+            await asyncio.sleep(0.05)
+            pid = os.fork()
+            if not pid:
+                asyncio._set_running_loop(loop)
+            else:
+                stop.append(1)
+                for thread in threads: thread.join()
+            done = loop.create_future()
+            def again():
+                for _ in range(50_000): loop.call_soon_threadsafe(int)
+                loop.call_soon_threadsafe(done.set_result, None)
+            threading.Thread(target=again).start()
+            await done
+            return pid
+        pid = loop.run_until_complete(main())
+        loop.close()
+        if pid:
+            assert os.waitpid(pid, 0)[1] == 0
+        else:
+            os._exit(0)
+        """), check=True)

@@ -196,9 +196,15 @@ static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_que
 {
     TdlLoop *loop = loop_of(host);
     loop->turns++;
+    if (loop->pace.measured > 0) {
+        tdl__pace_ran(loop);
+    }
     loop->others = others_alive();
     poll_gated(loop, loop->clock_error == NULL ? timeout_ns : 0, io);
     tdl__signals_give(loop); /* before anything runs that could look */
+    if (loop->pace.posts != 0 || loop->pace.waiting > 0) {
+        tdl__pace_polled(loop);
+    }
 }
 
 void tdl__host_init(TdlLoop *loop)

@@ -58,6 +58,7 @@ static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
     loop->fired_tail = &loop->fired;
     tdl_node_init(&loop->again);
     tdl_sched_init(&loop->sched);
+    tdl__pace_open(&loop->pace);
     tdl_hold_init(&loop->hold);
     tdl_item_init(&loop->hold_item, tdl__streams_send_held);
     tdl__gate_init(&loop->gate, false);
@@ -201,6 +202,7 @@ static void loop_dealloc(PyObject *self)
         PyObject_ClearWeakRefs(self);
     }
     (void)loop_clear(self);
+    tdl__pace_close(&loop->pace);
     Py_CLEAR(loop->thread_id);
     type->tp_free(self);
     Py_DECREF(type);

@@ -7,6 +7,7 @@
 #include "pycompat.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -239,6 +240,20 @@ struct tdl_uv {
     bool timer_active;
 };
 
+/* How far producers on other threads may run ahead of the loop (pace.c). */
+struct tdl_pace {
+    int32_t posts;    /* call_soon_threadsafe() since the last poll, less what was granted to a loop that stands */
+    int32_t limit;    /* so many, then a producer waits for the next poll */
+    int32_t grant;    /* the last that was */
+    uint32_t waiting; /* producers that do */
+    uint32_t polls;   /* ends of their waits; written with the GIL and the lock */
+    uint64_t stood;   /* where the loop was then */
+    size_t measured;  /* items of the generation that is timed, or 0 */
+    uint64_t begin_ns;
+    pthread_mutex_t lock;
+    pthread_cond_t polled;
+};
+
 /* The C part of treadle.Loop. */
 struct tdl_loop {
     PyObject_HEAD PyObject *weakrefs;
@@ -250,6 +265,7 @@ struct tdl_loop {
     struct tdl_inbox inbox;
     struct tdl_gate gate;
     struct tdl_dns dns;
+    struct tdl_pace pace;
     struct tdl_uv *uv;
     struct tdl_watch **watches; /* by descriptor */
     int watches_len;
@@ -349,6 +365,13 @@ extern PyMethodDef tdl__soon_methods[];
 int tdl__call_soon(TdlLoop *loop, PyObject *callback, PyObject *arg, PyObject *context);
 PyObject *tdl__given_context(TdlLoop *loop, PyObject *const *values, PyObject *kwnames);
 uint64_t tdl__when_to_ns(double when);
+
+/* pace.c: the GIL guards what has no lock of its own */
+void tdl__pace_open(struct tdl_pace *p);
+void tdl__pace_close(struct tdl_pace *p);
+void tdl__pace_producer(TdlLoop *loop);
+void tdl__pace_polled(TdlLoop *loop);
+void tdl__pace_ran(TdlLoop *loop);
 
 /* run.c: one turn after another */
 PyObject *tdl__loop_run(TdlLoop *loop, bool main_thread);

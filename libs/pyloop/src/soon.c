@@ -137,6 +137,11 @@ static inline PyObject *soon(PyObject *self, PyObject *const *args, Py_ssize_t n
     if (threadsafe) {
         h->item.link.flags |= TDL_HANDLE_THREADSAFE;
         tdl__loop_wake(loop);
+        if (++loop->pace.posts > loop->pace.limit) {
+            Py_INCREF(h); /* the caller's, before the queue lets go of its own */
+            tdl__pace_producer(loop);
+            return (PyObject *)h;
+        }
     }
     return Py_NewRef((PyObject *)h); /* the queue keeps the other reference */
 }

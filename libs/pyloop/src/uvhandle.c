@@ -344,6 +344,7 @@ static int fork_uv(TdlLoop *loop)
     struct tdl_uv *uv = loop->uv;
     tdl_inbox_after_fork(&loop->inbox);
     tdl__gate_close(&loop->gate);
+    tdl__pace_open(&loop->pace); /* a lock of the parent's may be held */
     loop->uv_dirty = true;
     loop->parked = false;
     loop->in_uv = false;

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from asyncio import constants, format_helpers, futures, trsock
+from asyncio import constants, events, format_helpers, futures, trsock
 from asyncio.log import logger
 from typing import Any
 
 SENDFILE_MODE = constants._SendfileMode.TRY_NATIVE
+running_loop = events._get_running_loop
 wake_waiter = futures._set_result_unless_cancelled  # type: ignore[attr-defined]
 _wrap_transport_socket = trsock.TransportSocket
 
