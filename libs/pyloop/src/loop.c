@@ -428,8 +428,8 @@ static PyObject *loop_native_info(PyObject *self, PyObject *Py_UNUSED(ignored))
     TdlLoop *loop = TDL_LOOP(self);
     return Py_BuildValue("{s:s,s:i,s:K,s:K,s:K,s:K}", "gate", tdl__gate_name(&loop->gate), "gate_errno",
                          loop->gate.error, "turns", (unsigned long long)loop->turns, "polls",
-                         (unsigned long long)loop->polls, "skipped", (unsigned long long)loop->skips, "spin_us",
-                         (unsigned long long)(loop->spin_ns / 1000U));
+                         (unsigned long long)loop->polls, "skipped", (unsigned long long)loop->skips,
+                         "spin_us", (unsigned long long)(loop->spin_ns / 1000U));
 }
 
 static PyObject *get_closed(PyObject *self, void *Py_UNUSED(closure))
