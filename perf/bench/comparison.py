@@ -220,6 +220,13 @@ def _limit(expression: str, cells: dict[str, Cell], best: float | None) -> float
     return base * float(product.group(1)) if product else base + float(total.group(2))
 
 
+def _is_lowest(mine: Cell, others: Iterable[Cell], best: float, better: str) -> bool:
+    """Whether the subject is the best of all, or its range meets that of the best."""
+    ahead = mine.median <= best if better == "lower" else mine.median >= best
+    leader = next(cell for cell in others if cell.median == best)
+    return ahead or (mine.low <= leader.high and leader.low <= mine.high)
+
+
 def _judge(row: Row, subject: str, peers: set[str], expressions: list[str]) -> None:
     """Fill in how the subject stands against the other arms and against its targets."""
     mine = row.cells.get(subject)
@@ -227,9 +234,11 @@ def _judge(row: Row, subject: str, peers: set[str], expressions: list[str]) -> N
     pick = min if row.better == "lower" else max
     best = pick((cell.median for cell in others.values()), default=None)
     for text in expressions:
-        limit = _limit(text, row.cells, best)
+        limit = best if text == "lowest" else _limit(text, row.cells, best)
         within = None
-        if mine is not None and limit is not None:
+        if mine is not None and limit is not None and text == "lowest":
+            within = _is_lowest(mine, others.values(), best, row.better)
+        elif mine is not None and limit is not None:
             within = mine.median <= limit if row.better == "lower" else mine.median >= limit
         row.targets.append(Target(text, limit, within))
     if mine is None:

@@ -28,6 +28,7 @@ import rows_stream  # noqa: F401
 import rows_connection  # noqa: F401
 import rows_other  # noqa: F401
 import rows_dns  # noqa: F401
+import rows_programs  # noqa: F401
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:

@@ -14,6 +14,7 @@ import loops
 from options import refuse
 
 CPU_UNIT = "cpu us/op"
+PROGRAMS = "P"  # the part of the rows of real programs, which want packages and servers of their own
 TARGETS = Path(__file__).resolve().parents[1] / "targets.json"
 
 
@@ -73,10 +74,15 @@ def add(row: Row) -> None:
     REGISTRY[row.name] = row
 
 
+def with_target() -> list[Row]:
+    """The rows that have a target, in the order of the table."""
+    return [REGISTRY[name] for name in json.loads(TARGETS.read_text())["rows"] if name in REGISTRY]
+
+
 def select(patterns: list[str]) -> list[Row]:
-    """Rows whose name matches one of the shell patterns; without patterns those that have a target."""
+    """Rows whose name matches one of the shell patterns; without patterns those that have a target, but for real programs."""
     if not patterns:
-        return [REGISTRY[name] for name in json.loads(TARGETS.read_text())["rows"] if name in REGISTRY]
+        return [row for row in with_target() if row.part != PROGRAMS]
     chosen = []
     for pattern in patterns:
         found = [r for name, r in REGISTRY.items() if fnmatch.fnmatchcase(name, pattern)]

@@ -39,6 +39,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=options.number(float, 0.001, 600), default=0.3, help="length of a sample, 0.001 to 600 (0.3)")
     parser.add_argument("--quick", action="store_true", help="3 rounds of short samples of the rows A and B over treadle, uvloop, asyncio")
     parser.add_argument("--full", action="store_true", help="7 rounds of long samples, with the control and +mmap arms")
+    parser.add_argument("--programs", action="store_true", help="the rows of real programs: servers under load, clients of real servers")
     parser.add_argument("--control", action="store_true", help="add treadle#2, the same loop as its own control")
     parser.add_argument("--mmap", action="store_true", help="add each peer with glibc's mmap threshold raised")
     parser.add_argument("--placement", choices=["auto", "together", "apart", "free"], default="auto",
@@ -48,6 +49,8 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     given = parser.parse_args(argv)
     if given.quick:
         parser.set_defaults(rounds=3, seconds=0.12)
+    if given.programs:
+        parser.set_defaults(seconds=1.0)
     if given.full:
         parser.set_defaults(rounds=7, seconds=0.5, control=True, mmap=True)
     args = parser.parse_args(argv)
@@ -73,7 +76,9 @@ def choose_arms(args: argparse.Namespace) -> list[Arm]:
 
 
 def choose_rows(args: argparse.Namespace) -> list[rows.Row]:
-    """The rows asked for; a quick run leaves out lookups and files, which have runs of their own and may wait for seconds."""
+    """The rows asked for; a quick run leaves out lookups, which have runs of their own and may wait for seconds."""
+    if not args.case and (args.programs or args.full):
+        return [row for row in rows.with_target() if args.full or row.part == rows.PROGRAMS]
     chosen = rows.select(args.case)
     return [row for row in chosen if row.part in QUICK_PARTS] if args.quick and not args.case else chosen
 

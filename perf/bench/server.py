@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import resource
 import socket
 import ssl
 import sys
+import threading
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -121,9 +124,66 @@ async def serve_echo(args) -> None:
 
 async def hello(scope, receive, send) -> None:
     if scope["type"] == "http":
+        if scope["path"] == "/json":
+            body, more = b"", True
+            while more:
+                part = await receive()
+                body, more = body + part["body"], part["more_body"]
+            json.loads(body)
         await send({"type": "http.response.start", "status": 200,
                     "headers": [(b"content-type", b"text/plain"), (b"content-length", b"5")]})
         await send({"type": "http.response.body", "body": b"hello"})
+
+
+async def serve_aiohttp(args) -> None:
+    from aiohttp import web
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="hello")
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
+    await site.start()
+    ready(runner.addresses[0][1])
+    await asyncio.get_running_loop().create_future()
+
+
+def serve_granian(args) -> None:
+    """Granian's workers are processes of its own, forked from this one, that take the loop by a name in its registry."""
+    from granian._loops import loops as registry
+    from granian.constants import Interfaces
+    from granian import Granian
+
+    @registry.register("measured")
+    def build() -> asyncio.AbstractEventLoop:
+        loop = loops.factory(args.loop)()
+        asyncio.set_event_loop(loop)
+        return loop
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = Granian("server:hello", interface=Interfaces.ASGINL, address="127.0.0.1", port=port, workers=1, loop="measured",
+                     websockets=False, log_enabled=False)
+
+    @server.on_startup
+    def started() -> None:
+        threading.Thread(target=announce, args=(port,), daemon=True).start()
+
+    server.serve()
+
+
+def announce(port: int) -> None:
+    """Say READY once somebody listens: Granian tells when its workers start, which is before that."""
+    while True:
+        with socket.socket() as trial:
+            if trial.connect_ex(("127.0.0.1", port)) == 0:
+                break
+        time.sleep(0.02)
+    ready(port)
 
 
 async def serve_uvicorn(args) -> None:
@@ -149,14 +209,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--loop", required=True)
     parser.add_argument("--kind", default="protocol",
-                        choices=["protocol", "buffered", "streams", "sock", "datagram", "uvicorn"])
+                        choices=["protocol", "buffered", "streams", "sock", "datagram", "uvicorn", "aiohttp", "granian"])
     parser.add_argument("--unix", metavar="PATH")
     parser.add_argument("--cert", metavar="PEM", help="serve TLS with this certificate and key")
     args = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    run = serve_uvicorn if args.kind == "uvicorn" else serve_echo
+    run = {"uvicorn": serve_uvicorn, "aiohttp": serve_aiohttp}.get(args.kind, serve_echo)
     try:
+        if args.kind == "granian":
+            serve_granian(args)
+            return
         loops.run(args.loop, run(args))
     except NotImplementedError as error:
         print(f"UNSUPPORTED {error}", flush=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import loops
 import report
+import rounds
 from rows import Measured, Options, Unsupported, per_op
 
 HERE = Path(__file__).resolve().parent
@@ -64,7 +65,8 @@ def serving(options: Options, kind: str = "protocol", *, unix: bool = False, tls
             command += ["--cert", certificate(folder)] if tls else []
         errors = Path(folder) / "stderr"
         with errors.open("w") as stderr:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+            # A session of its own: a server's workers end with it.
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True)
         try:
             line = _first_line(process)
             if line.startswith("UNSUPPORTED"):
@@ -78,9 +80,7 @@ def serving(options: Options, kind: str = "protocol", *, unix: bool = False, tls
             if process.poll() is not None:
                 raise RuntimeError(f"the server ended with {process.returncode}")
         finally:
-            process.kill()
-            process.wait()
-            process.stdout.close()
+            rounds.kill_session(process)
 
 
 def certificate(folder: str) -> str:

@@ -154,12 +154,19 @@ def test_a_row_that_an_arm_did_not_run_is_left_open():
     ("asyncio + 5", 9.0, True),
     ("1.1 libuv", None, None),
     ("under 2", 2.0, False),
+    ("lowest", 4.0, True),
 ])
 def test_a_target_is_a_ratio_to_what_ran_beside_it(expression, limit, met):
     row = only_row(rounds("treadle", 3, 3), rounds("uvloop", 6, 6), rounds("asyncio", 4, 4), targets=[expression])
     (target,) = row.targets
     assert target.limit == (None if limit is None else pytest.approx(limit))
     assert target.met is met
+
+
+@pytest.mark.parametrize("mine, other, met", [((3, 4, 5), (4, 5, 6), True), ((5, 6, 7), (4, 4, 5), True), ((6, 7), (4, 5), False)])
+def test_the_lowest_may_also_be_one_whose_range_meets_the_lowest(mine, other, met):
+    row = only_row(rounds("treadle", *mine), rounds("uvloop", *other), rounds("asyncio", 9, 9), targets=["lowest"])
+    assert row.targets[0].met is met
 
 
 def test_the_limit_and_the_variants_are_no_peers():
