@@ -357,12 +357,28 @@ class BinaryFile(LineFile[bytes, _Buffer]):
             self._at = end
             return ahead[start:end]
         if self._raw:
-            if self._have() == 0:
-                await self._fill(size)
-            return self._take(min(size, self._have()))
+            return await self._read_once(size)
         while (missing := size - self._have()) > 0:
             if not await self._fill(missing if missing > self._size else self._size):
                 break
+        return self._take(min(size, self._have()))
+
+    async def _read_once(self, size: int) -> bytes:
+        """A read of an unbuffered file, which sets the kernel's position too."""
+        fd = self._fd
+        while self._seekable:
+            place = os.lseek(fd, 0, os.SEEK_CUR)
+            try:
+                data = await self._files.read(fd, size, place)
+            except RuntimeError:
+                if not self._moved():
+                    raise
+                continue
+            if os.lseek(fd, len(data), os.SEEK_CUR) == place + len(data):
+                return data
+            os.lseek(fd, -len(data), os.SEEK_CUR)  # somebody else read it
+        if self._have() == 0:
+            await self._fill(size)
         return self._take(min(size, self._have()))
 
     async def _read_all(self) -> bytes:

@@ -177,7 +177,7 @@ class TextFile(LineFile[str, str]):
         if self._used == len(self._chars) and not self._later:
             self._chars = chars
             self._used = 0
-            self._chunk = _Chunk(pending, flags, data) if data or chars else None
+            self._chunk = _Chunk(pending, flags, data)
         elif data or chars:
             self._later.append((chars, _Chunk(pending, flags, data)))
         return bool(data)
@@ -249,7 +249,10 @@ class TextFile(LineFile[str, str]):
             if not await self._more():
                 rest = self._chars[self._used:] + "".join(chars for chars, _ in self._later)
                 end = self._line_end(rest, 0) or len(rest)
-                return self._take(min(end, limit) if limit >= 0 else end)
+                line = self._take(min(end, limit) if limit >= 0 else end)
+                if self._have() == 0:
+                    self._chunk = None
+                return line
 
     # writing
 
