@@ -2,6 +2,7 @@
 import asyncio
 import contextlib
 import ctypes
+import gc
 import os
 import socket
 import struct
@@ -10,6 +11,7 @@ import threading
 import pytest
 
 import treadle
+from treadle import fileio
 from treadle.fileio import FileContext
 
 ENGINES = ["linux_uring", "linux_uring sqpoll", "linux_aio", "threads"]
@@ -351,6 +353,54 @@ def test_waiting_by_hand_ends_with_the_context(engine):
     assert "closed" in str(raised[0])
     os.close(reader)
     os.close(writer)
+
+
+def test_a_read_only_file_is_closed_behind_its_reads(tmp_path):
+    (tmp_path / "file").write_bytes(b"o" * BYTES)
+
+    async def main():
+        for _ in range(20):
+            file = await fileio.open(tmp_path / "file", "rb")
+            reads = [asyncio.ensure_future(file.pread(BYTES, 0)) for _ in range(20)]
+            await asyncio.sleep(0)
+            await file.close()
+            other = os.open(os.devnull, os.O_RDONLY)
+            for read in reads:
+                assert await read == b"o" * BYTES
+            os.close(other)
+
+    treadle.run(main())
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_close_that_the_loop_did_not_come_to_is_made_once(made, tmp_path):
+    """Its number is a victim's when the file object is dropped."""
+    loop = treadle.new_event_loop()
+
+    async def main():
+        file = await fileio.open(tmp_path / "file", "wb")
+        task = asyncio.ensure_future(file.close())
+        await asyncio.sleep(0)
+        if made:
+            await task
+        return file, file._fd
+
+    file, fd = loop.run_until_complete(main())
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            loop.run_until_complete(task)
+    loop.close()
+    with pytest.raises(OSError):
+        os.fstat(fd)
+    other = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(other, fd)
+    del file
+    gc.collect()
+    os.fstat(fd)
+    os.close(fd)
+    if other != fd:
+        os.close(other)
 
 
 def test_an_await_that_nobody_drives_says_so():

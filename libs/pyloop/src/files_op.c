@@ -53,12 +53,14 @@ static void release_buffers(FileOp *op)
         PyBuffer_Release(&op->views[i]);
     }
     op->view_count = 0;
-    PyMem_Free(op->vector);
-    PyMem_Free(op->views);
-    PyMem_Free(op->statx);
-    op->vector = NULL;
-    op->views = NULL;
-    op->statx = NULL;
+    if (op->vector != NULL || op->views != NULL || op->statx != NULL) {
+        PyMem_Free(op->vector);
+        PyMem_Free(op->views);
+        PyMem_Free(op->statx);
+        op->vector = NULL;
+        op->views = NULL;
+        op->statx = NULL;
+    }
 }
 
 static int op_traverse(PyObject *self, visitproc visit, void *arg)
@@ -99,20 +101,29 @@ static void abandon(FileOp *op)
     }
 }
 
-static void op_dealloc(PyObject *self)
+static void end_op(FileOp *op)
 {
-    FileOp *op = TDL_FILE_OP(self);
-    PyObject_GC_UnTrack(self);
-    Py_TRASHCAN_BEGIN(self, op_dealloc) /* its owner, value and callbacks may lead to further ones */
-        abandon(op);
+    abandon(op);
     /* A held operation has a reference of its context, so nothing here can be in the kernel's hands. */
     release_buffers(op);
-    (void)op_clear(self);
+    (void)op_clear((PyObject *)op);
     Py_CLEAR(op->payload);
     Py_CLEAR(op->path);
     Py_CLEAR(op->filename);
     Py_CLEAR(op->filename2);
     keep_or_free(op);
+}
+
+/* Only an owner and callbacks may lead to a further one, and so on for longer than the stack is; few have any by then. */
+static void op_dealloc(PyObject *self)
+{
+    FileOp *op = TDL_FILE_OP(self);
+    PyObject_GC_UnTrack(self);
+    if (op->owner == NULL && op->callback == NULL && op->more == NULL) {
+        end_op(op);
+        return;
+    }
+    Py_TRASHCAN_BEGIN(self, op_dealloc) end_op(op);
     Py_TRASHCAN_END
 }
 

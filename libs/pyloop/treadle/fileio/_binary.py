@@ -723,8 +723,9 @@ class BinaryFile(LineFile[bytes, _Buffer]):
                 self._files.cancel(self._reading)
         if not self._closefd:
             return
-        # What was only read is closed without a wait; what was written may still have to be told to a server.
-        if not self._writable:
+        # What was only read is closed without a wait; what was written may still have to be told to a server. A close that is an
+        # operation goes behind what still uses the descriptor, such as a pread(), and is made even if the loop ends first.
+        if not self._writable and not self._files._uses(self._fd):
             os.close(self._fd)
             return
         op = self._closing = self._context().close_fd(self._fd).keep()
@@ -744,10 +745,6 @@ class BinaryFile(LineFile[bytes, _Buffer]):
 
     def __del__(self) -> None:
         if self._closed:
-            # A loop may have ended before it came to close the descriptor.
-            closing = self.__dict__.get("_closing")
-            if closing is not None and closing.code == -errno.ECANCELED:
-                os.close(self._fd)
             return
         try:
             if self._closefd:
