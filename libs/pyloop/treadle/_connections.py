@@ -14,6 +14,11 @@ from asyncio import base_events
 from typing import Any
 
 
+# What asyncio's call graphs show, from Python 3.14 on.
+_show: Any = getattr(asyncio, "future_add_to_awaited_by", None)
+_hide: Any = getattr(asyncio, "future_discard_from_awaited_by", None)
+
+
 class Refused:
     """Stands for the protocol that a factory did not make, until the socket that was made for it is closed."""
 
@@ -28,6 +33,7 @@ async def _first_to_connect(loop: Any, connect: Any, infos: Any, delay: float) -
     start at once (gh-124309), and none is left behind (gh-128479).
     """
     winner = None
+    waiter = asyncio.current_task(loop)
     running: set[Any] = set()
     wanted: Any = None  # a future: the latest attempt failed, or one succeeded
 
@@ -46,6 +52,8 @@ async def _first_to_connect(loop: Any, connect: Any, infos: Any, delay: float) -
 
     def ended(task: Any) -> None:
         running.discard(task)
+        if _hide is not None:
+            _hide(task, waiter)
         if not task.cancelled():
             task.exception()  # an exit has ended the loop's run by itself
         if wanted is not None and not wanted.done() and (winner is not None or task is latest or not running):
@@ -57,6 +65,8 @@ async def _first_to_connect(loop: Any, connect: Any, infos: Any, delay: float) -
         for info in infos:
             latest = loop.create_task(attempt(info))
             running.add(latest)
+            if _show is not None:
+                _show(latest, waiter)
             latest.add_done_callback(ended)
             if not latest.done():
                 wanted = loop.create_future()
@@ -89,7 +99,7 @@ async def _first_to_connect(loop: Any, connect: Any, infos: Any, delay: float) -
             winner.close()
         raise canceled
     finally:
-        canceled = winner = wanted = None  # a traceback may keep this frame
+        canceled = winner = wanted = waiter = None  # a traceback may keep this frame
 
 
 def _call(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -126,74 +136,74 @@ def _can_bind(info: Any) -> bool:
 class Connections:
     """The part of a loop that makes connections."""
 
+    async def create_connection(
+        self: Any,
+        protocol_factory: Any,
+        host: Any = None,
+        port: Any = None,
+        *,
+        happy_eyeballs_delay: float | None = None,
+        sock: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Connect to a TCP server; return (transport, protocol)."""
+        if happy_eyeballs_delay is not None and sock is None and (host is not None or port is not None):
+            return await self._create_raced(protocol_factory, host, port, happy_eyeballs_delay, **kwargs)
+        return await super().create_connection(  # type: ignore[misc]
+            protocol_factory, host, port, happy_eyeballs_delay=happy_eyeballs_delay, sock=sock, **kwargs
+        )
+
+    async def _create_raced(
+        self: Any,
+        protocol_factory: Any,
+        host: Any,
+        port: Any,
+        delay: float,
+        *,
+        ssl: Any = None,
+        family: int = 0,
+        proto: int = 0,
+        flags: int = 0,
+        local_addr: Any = None,
+        server_hostname: Any = None,
+        ssl_handshake_timeout: Any = None,
+        ssl_shutdown_timeout: Any = None,
+        interleave: int | None = None,
+        all_errors: bool = False,
+    ) -> Any:
+        tls = {"server_hostname": server_hostname, "ssl_handshake_timeout": ssl_handshake_timeout}
+        tls["ssl_shutdown_timeout"] = ssl_shutdown_timeout
+        if ssl:
+            if server_hostname is None:
+                if not host:
+                    raise ValueError("You must set server_hostname when using ssl without a host")
+                tls["server_hostname"] = host
+        else:
+            for name, value in tls.items():
+                if value is not None:
+                    raise ValueError(f"{name} is only meaningful with ssl")
+        named = {"family": family, "type": socket.SOCK_STREAM, "proto": proto, "flags": flags, "loop": self}
+        infos = await self._ensure_resolved((host, port), **named)
+        local = None if local_addr is None else await self._ensure_resolved(local_addr, **named)
+        if not infos or local is not None and not local:
+            raise OSError("getaddrinfo() returned empty list")
+        count = 1 if interleave is None else interleave
+        if count:
+            infos = base_events._interleave_addrinfos(infos, count)  # type: ignore[attr-defined]
+        failed: list[list[OSError]] = []
+        errors: list[OSError] = []
+        try:
+            sock = await _first_to_connect(self, lambda info: self._connect_sock(failed, info, local), infos, delay)
+            if sock is None:
+                errors = [exc for attempt in failed for exc in attempt]
+                if all_errors:
+                    raise ExceptionGroup("create_connection failed", errors)
+                raise _connect_error(errors)
+        finally:
+            failed, errors = [], []  # whose tracebacks have this frame (gh-124858)
+        return await super().create_connection(protocol_factory, ssl=ssl, sock=sock, **tls)  # type: ignore[misc]
+
     if sys.version_info < (3, 14):
-
-        async def create_connection(
-            self: Any,
-            protocol_factory: Any,
-            host: Any = None,
-            port: Any = None,
-            *,
-            happy_eyeballs_delay: float | None = None,
-            sock: Any = None,
-            **kwargs: Any,
-        ) -> Any:
-            """Connect to a TCP server; return (transport, protocol)."""
-            if happy_eyeballs_delay is not None and sock is None and (host is not None or port is not None):
-                return await self._create_raced(protocol_factory, host, port, happy_eyeballs_delay, **kwargs)
-            return await super().create_connection(  # type: ignore[misc]
-                protocol_factory, host, port, happy_eyeballs_delay=happy_eyeballs_delay, sock=sock, **kwargs
-            )
-
-        async def _create_raced(
-            self: Any,
-            protocol_factory: Any,
-            host: Any,
-            port: Any,
-            delay: float,
-            *,
-            ssl: Any = None,
-            family: int = 0,
-            proto: int = 0,
-            flags: int = 0,
-            local_addr: Any = None,
-            server_hostname: Any = None,
-            ssl_handshake_timeout: Any = None,
-            ssl_shutdown_timeout: Any = None,
-            interleave: int | None = None,
-            all_errors: bool = False,
-        ) -> Any:
-            tls = {"server_hostname": server_hostname, "ssl_handshake_timeout": ssl_handshake_timeout}
-            tls["ssl_shutdown_timeout"] = ssl_shutdown_timeout
-            if ssl:
-                if server_hostname is None:
-                    if not host:
-                        raise ValueError("You must set server_hostname when using ssl without a host")
-                    tls["server_hostname"] = host
-            else:
-                for name, value in tls.items():
-                    if value is not None:
-                        raise ValueError(f"{name} is only meaningful with ssl")
-            named = {"family": family, "type": socket.SOCK_STREAM, "proto": proto, "flags": flags, "loop": self}
-            infos = await self._ensure_resolved((host, port), **named)
-            local = None if local_addr is None else await self._ensure_resolved(local_addr, **named)
-            if not infos or local is not None and not local:
-                raise OSError("getaddrinfo() returned empty list")
-            count = 1 if interleave is None else interleave
-            if count:
-                infos = base_events._interleave_addrinfos(infos, count)  # type: ignore[attr-defined]
-            failed: list[list[OSError]] = []
-            errors: list[OSError] = []
-            try:
-                sock = await _first_to_connect(self, lambda info: self._connect_sock(failed, info, local), infos, delay)
-                if sock is None:
-                    errors = [exc for attempt in failed for exc in attempt]
-                    if all_errors:
-                        raise ExceptionGroup("create_connection failed", errors)
-                    raise _connect_error(errors)
-            finally:
-                failed, errors = [], []  # whose tracebacks have this frame (gh-124858)
-            return await super().create_connection(protocol_factory, ssl=ssl, sock=sock, **tls)  # type: ignore[misc]
 
         async def _connect_sock(self: Any, exceptions: Any, addr_info: Any, local_addr_infos: Any = None) -> Any:
             # What fails is in exceptions, and a close() that fails hides nothing (gh-135836).
