@@ -5,7 +5,8 @@ the operation's task at its k-th suspension at one of several moments (WHEN), cl
 ended, and opens victims, which get the numbers that became free then or in the next turns: files and socket pairs that hold a known
 pattern. Afterwards no victim has changed, no byte was lost or came twice, and no descriptor or task is left.
 
-TREADLE_CANCEL_CASES=100000 runs as many cases (a sample runs without it), TREADLE_CANCEL_SEED chooses others.
+TREADLE_CANCEL_CASES=100000 runs as many cases (a sample runs without it), TREADLE_CANCEL_SEED chooses others, and
+TREADLE_CANCEL_FOLDER keeps their files elsewhere: in a file system in memory they run ten times as fast.
 """
 import asyncio
 import asyncio.subprocess as sp
@@ -13,6 +14,7 @@ import os
 import random
 import socket
 import ssl
+import threading
 
 import pytest
 
@@ -62,8 +64,9 @@ class Victims:
 
     def __init__(self, folder):
         self.path = os.path.join(folder, "victim")
-        with open(self.path, "wb") as file:
-            file.write(PATTERN)
+        if not os.path.exists(self.path):
+            with open(self.path, "wb") as file:
+                file.write(PATTERN)
         self.files, self.pairs = [], []
 
     def open(self, count):
@@ -473,8 +476,8 @@ async def getnameinfo(w):
 
 @case
 async def run_in_executor(w):
-    r, wr = (w.keep(fd) for fd in os.pipe())
-    return Plan(lambda: w.loop.run_in_executor(None, os.read, r, 4), lambda: os.write(wr, b"done"))
+    go = threading.Event()
+    return Plan(lambda: w.loop.run_in_executor(None, go.wait), go.set)
 
 
 # Streams
@@ -946,7 +949,7 @@ async def run_case(loop, make, w, k, when, acts_in, victims):
     for thing in w.owned:
         close(thing)
     for _ in range(3):
-        victims.open(2)
+        victims.open(1)
         await asyncio.sleep(0)
     got = None
     if not task.cancelled():
@@ -973,7 +976,11 @@ async def run_case(loop, make, w, k, when, acts_in, victims):
 
 
 def descriptors():
-    return {int(name) for name in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{name}")}
+    folder = os.open("/proc/self/fd", os.O_RDONLY)
+    try:
+        return {int(name) for name in os.listdir(folder)} - {folder}
+    finally:
+        os.close(folder)
 
 
 class Runner:
@@ -1042,7 +1049,7 @@ class Runner:
 ASYNCIO_LOSES = {"sock_recv", "sock_recv_into", "sock_recvfrom", "sock_recvfrom_into", "sock_accept",
                  "create_connection_raced", "create_server", "start_server", "create_unix_server", "subprocess_exec",
                  "sendfile", "sock_sendfile"}
-SAMPLE = 300 if SANITIZED else 4000
+SAMPLE = 300 if SANITIZED else 1500
 
 
 def cases_of(arm):
@@ -1055,7 +1062,8 @@ def cases_of(arm):
 @pytest.mark.parametrize("arm", ["asyncio", "treadle"])
 def test_a_cancel_anywhere_loses_and_overwrites_nothing(arm, mode, tmp_path, certificate):
     """Every case at every suspension, a sample of the moments; or as many cases as the environment says, on treadle."""
-    runner = Runner(reference_loop if arm == "asyncio" else subject_loop, mode == "debug", tmp_path, certificate)
+    folder = os.environ.get("TREADLE_CANCEL_FOLDER", tmp_path)
+    runner = Runner(reference_loop if arm == "asyncio" else subject_loop, mode == "debug", folder, certificate)
     rng = random.Random(SEED)
     cases = cases_of(arm)
     count = 0
@@ -1072,6 +1080,8 @@ def test_a_cancel_anywhere_loses_and_overwrites_nothing(arm, mode, tmp_path, cer
             runner.run(name, cases[name], rng.randint(1, runner.suspensions[name] + 1), rng.choice(WHEN), rng.randrange(4),
                        rng.randrange(1 << 30))
             count += 1
+            if count % 1000 == 0:
+                print(count, "cases", flush=True)
         print(count, "cases")
     finally:
         runner.close()
