@@ -168,15 +168,28 @@ static void prepare(const struct tdl_fio *f, struct iocb *block, const struct td
     }
 }
 
-static void hand_over(struct tdl_fio *f, struct tdl_fop *op)
+/* The workers' descriptor stands beside the kernel's before they have anything to tell. */
+static int join_workers(struct tdl_fio *f)
 {
     struct aio *a = backend(f);
-    f->stats.handed_over++;
-    tdl__workers_submit(f, op);
-    if (a->workers_joined || tdl__workers_fd(f) < 0)
-        return;
+    int rc = tdl__workers_start(f);
+    if (rc != 0 || a->workers_joined)
+        return rc;
     struct epoll_event watch = {.events = EPOLLIN, .data = {.fd = 0}};
-    a->workers_joined = epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, tdl__workers_fd(f), &watch) == 0;
+    if (epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, tdl__workers_fd(f), &watch) != 0)
+        return -errno;
+    a->workers_joined = true;
+    return 0;
+}
+
+static void hand_over(struct tdl_fio *f, struct tdl_fop *op)
+{
+    int rc = join_workers(f);
+    f->stats.handed_over++;
+    if (rc != 0)
+        tdl__fio_finish(f, op, rc);
+    else
+        tdl__workers_submit(f, op);
 }
 
 /* Staged operations become blocks, in order; what the kernel cannot do leaves on the way. */
