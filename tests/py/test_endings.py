@@ -145,3 +145,19 @@ def test_extra_of_a_datagram_endpoint_is_asked_though_its_answer_removes_it(loop
         await asyncio.sleep(0)
 
     loop.run_until_complete(main())
+
+
+def test_a_loop_is_not_closed_nor_run_inside_one_of_its_turns(loop):
+    told = []
+
+    def nested(function):
+        try:
+            function()
+        except RuntimeError as exc:
+            told.append(str(exc))
+
+    for function in (loop._close_native, loop._run_once):
+        loop.call_soon(nested, function)
+    loop.call_soon(loop.stop)
+    loop._run_once()
+    assert told == ["Cannot close a running event loop", "This event loop is already running"]

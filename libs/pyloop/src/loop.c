@@ -241,7 +241,7 @@ static PyObject *loop_stop(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 static PyObject *loop_close_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    if (TDL_LOOP(self)->turning) {
+    if (TDL_LOOP(self)->turning || tdl__loop_in_turn(TDL_LOOP(self))) {
         PyErr_SetString(PyExc_RuntimeError, "Cannot close a running event loop");
         return NULL;
     }

@@ -119,6 +119,12 @@ static void turns_ended(TdlLoop *loop)
     }
 }
 
+/* Whether a turn is being made, by whomever: one does not begin in another, and nothing is taken from under it. */
+bool tdl__loop_in_turn(const TdlLoop *loop)
+{
+    return tdl_sched_running(&loop->sched) || loop->in_uv;
+}
+
 /* _run_once(): one turn, for who runs the turns by himself. */
 PyObject *tdl__loop_run_once(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -126,7 +132,7 @@ PyObject *tdl__loop_run_once(PyObject *self, PyObject *Py_UNUSED(ignored))
     if (tdl__check_closed(loop) < 0) {
         return NULL;
     }
-    if (loop->sched.running || loop->in_uv) {
+    if (tdl__loop_in_turn(loop)) {
         PyErr_SetString(PyExc_RuntimeError, "This event loop is already running");
         return NULL;
     }
@@ -143,7 +149,7 @@ PyObject *tdl__loop_run(TdlLoop *loop, bool main_thread)
     if (tdl__check_closed(loop) < 0) {
         return NULL;
     }
-    if (loop->turning) {
+    if (loop->turning || tdl__loop_in_turn(loop)) {
         PyErr_SetString(PyExc_RuntimeError, "This event loop is already running");
         return NULL;
     }
