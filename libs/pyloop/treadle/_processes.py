@@ -28,6 +28,14 @@ def _exit_code(pid: int, transport: Any) -> int:
         return status
 
 
+def _close(fd: int) -> None:
+    """Close a descriptor; the number is free even if that fails, and whoever waits for the child is told nonetheless."""
+    try:
+        os.close(fd)
+    except OSError:
+        pass
+
+
 class SubprocessTransport(_UnixSubprocessTransport):  # type: ignore[misc]
     """asyncio's transport with what newer Pythons mended in it; docs/asyncio-compat.md lists it."""
 
@@ -135,19 +143,22 @@ class Processes:
 
     def _watch_child(self: Any, transport: Any) -> None:
         pid = transport.get_pid()
+        pidfd = -1
         try:
             pidfd = os.pidfd_open(pid)
-        except OSError:  # an old kernel, a seccomp filter, or no descriptor left
+            self._add_reader(pidfd, self._child_exited, pidfd, transport)
+        except OSError:  # an old kernel, a seccomp filter, or no descriptor left, or no room to poll it
+            if pidfd != -1:
+                _close(pidfd)
             threading.Thread(
                 target=self._wait_for_child, args=(pid, transport), name=f"treadle-waitpid-{pid}", daemon=True
             ).start()
             return
         self._children[pidfd] = pid
-        self._add_reader(pidfd, self._child_exited, pidfd, transport)
 
     def _child_exited(self: Any, pidfd: int, transport: Any) -> None:
         self._remove_reader(pidfd)
-        os.close(pidfd)
+        _close(pidfd)
         code = _exit_code(self._children.pop(pidfd), transport)
         if sys.version_info >= (3, 14):
             transport._process_exited(code)
@@ -171,5 +182,5 @@ class Processes:
 
     def _forget_children(self) -> None:
         for pidfd in self._children:
-            os.close(pidfd)
+            _close(pidfd)
         self._children.clear()
