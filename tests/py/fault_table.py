@@ -99,6 +99,7 @@ EXPLAINED = {
     # Behind data, the kernel's word that there is no more is believed: an edge is read until then. (Right behind an event it is not.)
     ("tcp_large", "recv", "EAGAIN", "stuck"),
     ("sendfile", "recv", "EAGAIN", "stuck"),
+    ("sock_calls", "recv", "EAGAIN", "stuck"),
     # create_server() without any socket: what newer asyncio raises, on every Python; 3.11's gives a server that serves nothing.
     ("*", "socket", "*", "other OSError"),
 }

@@ -50,17 +50,22 @@ static PyObject *connect_start(TdlSockWait *s)
     return NULL;
 }
 
-static bool is_answered(const TdlSockWait *s)
+/* Positive if the connect has ended, 0 if it has not, negative if that cannot be asked, as errno says. */
+static int is_answered(const TdlSockWait *s)
 {
     struct pollfd ready = {.fd = s->fd, .events = POLLOUT};
-    return poll(&ready, 1, 0) > 0;
+    int code;
+    do {
+        code = poll(&ready, 1, 0);
+    } while (code < 0 && errno == EINTR);
+    return code;
 }
 
 /* On loopback the answer is there at once. It is not given before the next turn: between the two a cancel of the connect must
  * find no protocol made yet, as on asyncio. The poll is spared. */
 bool tdl__sockwait_connected_at_once(const TdlSockWait *s)
 {
-    return s->op == TDL_SOCKOP_CONNECT && is_answered(s);
+    return s->op == TDL_SOCKOP_CONNECT && is_answered(s) > 0;
 }
 
 PyObject *tdl__sockwait_try_connect(TdlSockWait *s)
@@ -68,8 +73,9 @@ PyObject *tdl__sockwait_try_connect(TdlSockWait *s)
     if (s->fd < 0) {
         return connect_start(s);
     }
-    if (!is_answered(s)) {
-        return NULL;
+    int answered = is_answered(s);
+    if (answered <= 0) {
+        return answered < 0 ? PyErr_SetFromErrno(PyExc_OSError) : NULL;
     }
     int error = 0;
     socklen_t len = sizeof error;

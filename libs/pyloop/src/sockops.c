@@ -14,6 +14,15 @@ static int number(const TdlSockWait *s)
     return s->sock_number == NULL || *s->sock_number == s->fd ? s->fd : -1;
 }
 
+/* What was received answers the kernel's news. */
+static void heard(const TdlSockWait *s)
+{
+    struct tdl_watch *w = tdl__watch_get(s->loop, s->fd);
+    if (w != NULL) {
+        w->news = false;
+    }
+}
+
 static PyObject *try_recv(TdlSockWait *s)
 {
     TdlLoop *loop = s->loop;
@@ -33,6 +42,7 @@ static PyObject *try_recv(TdlSockWait *s)
         Py_XDECREF(data);
         return errno == EAGAIN ? NULL : PyErr_SetFromErrno(PyExc_OSError);
     }
+    heard(s);
     if (shared != NULL) {
         return PyBytes_FromStringAndSize(shared, n);
     }
@@ -54,6 +64,7 @@ static PyObject *try_recv_into(TdlSockWait *s)
     if (n < 0) {
         return errno == EAGAIN ? NULL : PyErr_SetFromErrno(PyExc_OSError);
     }
+    heard(s);
     return PyLong_FromSsize_t(n);
 }
 
@@ -190,7 +201,7 @@ static int start_waiting(TdlSockWait *s)
     }
     Py_DECREF(ok);
     bool at_once = tdl__sockwait_connected_at_once(s);
-    struct tdl_watch *w = at_once ? NULL
+    struct tdl_watch *w = at_once                       ? NULL
                           : s->op == TDL_SOCKOP_CONNECT ? tdl__watch_fresh(loop, s->fd, true)
                                                         : tdl__watch_of_socket(loop, s->fd, s->sock);
     if (w == NULL && !at_once) {
@@ -211,6 +222,10 @@ static int start_waiting(TdlSockWait *s)
     int code = tdl__watch_set(w, event_of(s), &s->item, (PyObject *)s);
     if (code < 0) {
         tdl__raise_uv(code);
+    } else if (w->news &&
+               receives(s)) { /* an edge that was answered by "nothing there": it is asked once more */
+        w->news = false;
+        tdl__watch_again(w);
     }
     return code;
 }
@@ -449,7 +464,8 @@ TdlSockWait *tdl__sockwait_make(TdlLoop *loop, PyObject *sock, int fd, enum tdl_
 static TdlSockWait *sockwait_new(TdlLoop *loop, PyObject *sock, enum tdl_sockop op)
 {
     struct tdl_module_state *st = loop->state;
-    if (Py_TYPE(sock) != st->standard.socket.type || !tdl__class_in_place(&st->standard.socket) || loop->debug || loop->closed) {
+    if (Py_TYPE(sock) != st->standard.socket.type || !tdl__class_in_place(&st->standard.socket) ||
+        loop->debug || loop->closed) {
         return NULL;
     }
     PyObject *fileno = PyObject_CallMethodNoArgs(sock, st->str_fileno);
