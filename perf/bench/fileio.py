@@ -50,6 +50,11 @@ WORDS = {
 VARIANTS = ["treadle", *[f"treadle+{word}" for word in ("aio", "threads", "deferred", "immediate", "noinline", "sqpoll",
                                                        "pinned")],
             "limit", *[f"limit+{word}" for word in ("aio", "threads", "deferred", "immediate", "sqpoll", "pinned")]]
+#: What --table lays side by side: engine, when operations are submitted, and who submits, in C and in Python. Reads that the page
+#: cache answers at once never reach an engine, so Python's are kept from it, but for the default as a user gets it.
+TABLE_ENGINES = ["uring+deferred", "uring+immediate", "uring+deferred+sqpoll", "uring+immediate+sqpoll", "aio+deferred", "aio+immediate",
+                 "threads+deferred", "threads+immediate"]
+TABLE = [*[f"limit+{engine}" for engine in TABLE_ENGINES], *[f"treadle+{engine}+noinline" for engine in TABLE_ENGINES], "treadle"]
 NEEDS = {"treadle": "treadle", "treadle_shape": "treadle", "caio": "caio", "caio_plain": "caio", "caio_deferred": "caio",
          "aiofile": "aiofile", "aiofiles": "aiofiles"}
 #: Arms with a thread per operation get a quarter of the operations.
@@ -357,6 +362,23 @@ def as_samples(case: str, found: dict) -> list[dict]:
     return [sample, {**sample, "case": f"{case}_cpu", "title": f"{sample['title']}, cpu", "unit": "cpu us/op", "value": found["cpu_us"]}]
 
 
+def engine_table(samples: dict[str, list[dict]], cases: list[str]) -> str:
+    """A row for each engine, mode and submitter, a column for each case: operations/s in thousands and CPU us per operation."""
+    lines = ["| in | engine | submits | SQPOLL | " + " | ".join(case.replace("_", " ") for case in cases) + " |",
+             "|---" * (len(cases) + 4) + "|"]
+    for arm, taken in samples.items():
+        base, options, _ = parse_arm(arm)
+        head = ["C" if base == "limit" else "Python", options.get("engine", "default"), options.get("mode", "adaptive"),
+                "yes" if options.get("sqpoll") else "no"]
+        cells = []
+        for case in cases:
+            good = [s for s in taken if s["case"] == case and s["ok"]]
+            wall, cpu = (statistics.median([s[key] for s in good]) if good else None for key in ("wall_us", "cpu_us"))
+            cells.append(f"{1e3 / wall:.1f}k / {cpu:.1f}" if good else "-")
+        lines.append("| " + " | ".join([*head, *cells]) + " |")
+    return "\n".join(lines)
+
+
 def verdicts(documents: list[dict]) -> str:
     """Each row that has a target, for treadle's own API and for the class in caio's shape."""
     targets = json.loads(TARGETS.read_text())
@@ -402,6 +424,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--arms", help=f"comma-separated, default: all that are installed; treadle and limit take +{', +'.join(WORDS)}, "
                                        "each arm @LOOP")
     parser.add_argument("--variants", action="store_true", help="instead of those arms, treadle's engines and modes")
+    parser.add_argument("--table", action="store_true",
+                        help="instead of those arms, each engine, mode and submitter in C and in Python, hot and cold, at each depth")
     parser.add_argument("--case", action="append", default=[], metavar="PATTERN",
                         help=f"rows, repeatable, default: all: {', '.join(CASES)}")
     rounds.add_arguments(parser)
@@ -433,7 +457,7 @@ def available(args: argparse.Namespace, arm: str) -> bool:
 
 def choose_arms(args: argparse.Namespace) -> list[arms_.Arm]:
     """The arms asked for; of the default ones those that can run."""
-    names = args.arms.split(",") if args.arms else VARIANTS if args.variants else ARMS
+    names = args.arms.split(",") if args.arms else TABLE if args.table else VARIANTS if args.variants else ARMS
     missing = [name for name in names if not available(args, name)]
     if missing and args.arms:
         options_.refuse("--arms", f"not here: {', '.join(missing)} (the arm limit needs --limit)")
@@ -458,6 +482,8 @@ def main(argv: list[str] | None = None) -> int:
     args = arguments(argv)
     if args.child:
         return child(args)
+    if args.table and not args.case:
+        args.case = ["hot_4k_*", "cold_4k_*"]
     cases = options_.matching(args.case, CASES)
     chosen = choose_arms(args)
     if args.cpus:
@@ -467,7 +493,11 @@ def main(argv: list[str] | None = None) -> int:
                         measure=lambda arm, case, turn: as_samples(case, measure(args, arm.name, case)), failure=failure)
     with data_folder(args):
         code = rounds.run(found)
-    if found.samples:
+    if found.samples and args.table:
+        text = engine_table(found.samples, cases)
+        (found.out / "table.md").write_text(text + "\n")
+        print(f"\n{text}\n\nwritten to {found.out}")
+    elif found.samples:
         text = f"{table(found.samples, cases)}\n\n{verdicts(comparison.load(found.files()))}"
         (found.out / "table.md").write_text(text + "\n")
         print(f"\n{text}\n\nwritten to {found.out}")
