@@ -532,12 +532,16 @@ static PyObject *loop_sock_sendall(PyObject *self, PyObject *const *args, Py_ssi
 PyMethodDef tdl__sockops_loop_methods[] = {
     {"sock_recv", TDL_KEYWORD_METHOD(loop_sock_recv),
      PyDoc_STR("sock_recv($self, /, sock, n)\n--\n\nReceive at most n bytes from a non-blocking socket; "
-               "awaitable.")},
+               "awaitable.\n\nNo bytes mean that the peer sent its end. Raises what the system refuses as "
+               "OSError.")},
     {"sock_recv_into", TDL_KEYWORD_METHOD(loop_sock_recv_into),
-     PyDoc_STR("sock_recv_into($self, /, sock, buf)\n--\n\n"
-               "Receive into a writable buffer; awaitable, gives the number of bytes.")},
+     PyDoc_STR(
+         "sock_recv_into($self, /, sock, buf)\n--\n\n"
+         "Receive into a writable buffer; awaitable, gives the number of bytes, 0 at the peer's end.\n\n"
+         "Raises what the system refuses as OSError.")},
     {"sock_sendall", TDL_KEYWORD_METHOD(loop_sock_sendall),
-     PyDoc_STR("sock_sendall($self, /, sock, data)\n--\n\nSend all of a bytes-like object; awaitable.")},
+     PyDoc_STR("sock_sendall($self, /, sock, data)\n--\n\nSend all of a bytes-like object; awaitable.\n\n"
+               "Raises what the system refuses as OSError; how much was sent by then is not known.")},
     {"_connect_numeric", tdl__loop_connect_numeric, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -147,8 +147,8 @@ static inline PyObject *soon(PyObject *self, PyObject *const *args, Py_ssize_t n
 }
 
 /* Where something was replaced: what asyncio's class has by now, or the loop's own. */
-TDL_RARE static PyObject *soon_replaced(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-                                        bool threadsafe)
+TDL_RARE static PyObject *soon_replaced(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                                        PyObject *kwnames, bool threadsafe)
 {
     struct tdl_module_state *st = TDL_LOOP(self)->state;
     PyObject *name = threadsafe ? st->str_call_soon_threadsafe : st->str_call_soon;
@@ -229,7 +229,8 @@ static PyObject *loop_time(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlLoop *loop = TDL_LOOP(self);
     PyObject *result;
-    if (!tdl__loop_is_plain(loop) && tdl__loop_step_aside(loop, loop->state->str_time, NULL, 0, NULL, &result)) {
+    if (!tdl__loop_is_plain(loop) &&
+        tdl__loop_step_aside(loop, loop->state->str_time, NULL, 0, NULL, &result)) {
         return result;
     }
     return PyFloat_FromDouble(clock_s());
@@ -261,7 +262,8 @@ TDL_RARE static PyObject *scheduled_by_asyncio(TdlLoop *loop, PyObject *returned
 }
 
 /* asyncio's own call_later(), which asks for self.time() and self.call_at(), or what stands there instead. */
-TDL_RARE static PyObject *call_later_by_asyncio(TdlLoop *loop, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+TDL_RARE static PyObject *call_later_by_asyncio(TdlLoop *loop, PyObject *const *args, Py_ssize_t nargs,
+                                                PyObject *kwnames)
 {
     PyObject *function = PyObject_GetAttr(loop->state->standard.loop_asyncio, loop->state->str_call_later);
     PyObject *bound = function != NULL ? PyMethod_New(function, (PyObject *)loop) : NULL;
@@ -272,7 +274,8 @@ TDL_RARE static PyObject *call_later_by_asyncio(TdlLoop *loop, PyObject *const *
 }
 
 /* Whether call_later() leaves the time or the timer to somebody else, who has given result. */
-TDL_RARE static bool later_replaced(TdlLoop *loop, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **result)
+TDL_RARE static bool later_replaced(TdlLoop *loop, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                                    PyObject **result)
 {
     const struct tdl_module_state *st = loop->state;
     if (tdl__loop_step_aside(loop, st->str_call_later, args, nargs, kwnames, result)) {
@@ -361,17 +364,23 @@ static PyObject *loop_push_timer(PyObject *self, PyObject *args)
 
 PyMethodDef tdl__soon_methods[] = {
     {"call_soon", TDL_KEYWORD_METHOD(loop_call_soon),
-     PyDoc_STR("call_soon($self, /, callback, *args, context=None)\n--\n\n"
-               "Call callback(*args) in the next turn, after what was scheduled before; return its Handle.")},
+     PyDoc_STR(
+         "call_soon($self, /, callback, *args, context=None)\n--\n\n"
+         "Call callback(*args) in the next turn, after what was scheduled before; return its Handle.\n\n"
+         "context: the contextvars.Context to call it in, else a copy of the current one.\n"
+         "Raises RuntimeError on a closed loop.")},
     {"call_soon_threadsafe", TDL_KEYWORD_METHOD(loop_call_soon_threadsafe),
      PyDoc_STR("call_soon_threadsafe($self, /, callback, *args, context=None)\n--\n\n"
-               "As call_soon, from any thread or signal handler; wakes the loop if it sleeps.")},
+               "As call_soon, from any thread or signal handler; wakes the loop if it sleeps.\n\n"
+               "Raises RuntimeError on a closed loop.")},
     {"call_later", TDL_KEYWORD_METHOD(loop_call_later),
      PyDoc_STR("call_later($self, /, delay, callback, *args, context=None)\n--\n\n"
-               "Call callback(*args) after delay seconds; return its TimerHandle.")},
+               "Call callback(*args) after delay seconds; return its TimerHandle.\n\n"
+               "Raises TypeError for a delay of None, ValueError for NaN, RuntimeError on a closed loop.")},
     {"call_at", TDL_KEYWORD_METHOD(loop_call_at),
      PyDoc_STR("call_at($self, /, when, callback, *args, context=None)\n--\n\n"
-               "Call callback(*args) at when, in seconds on time()'s clock; return its TimerHandle.")},
+               "Call callback(*args) at when, in seconds on time()'s clock; return its TimerHandle.\n\n"
+               "Raises TypeError for None, ValueError for NaN, RuntimeError on a closed loop.")},
     {"_push_handle", loop_push_handle, METH_VARARGS, NULL},
     {"_push_timer", loop_push_timer, METH_VARARGS, NULL},
     {"time", loop_time, METH_NOARGS,

@@ -273,7 +273,10 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
     # Executor
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
-        """Call func(*args) in a thread of the executor, None for the default one; return an asyncio future."""
+        """Call func(*args) in a thread of the executor, None for the default one; return an asyncio future.
+
+        Raises RuntimeError on a closed loop or an executor that was shut down; what func raises is the future's.
+        """
         pool = executor
         if executor is None and not self._executor_shutdown_called:
             self._forget_inherited_executor()
@@ -454,7 +457,11 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         ssl_handshake_timeout: Any = None,
         ssl_shutdown_timeout: Any = None,
     ) -> Any:
-        """Shake hands over an open transport; return the transport that protocol is to use from now on."""
+        """Shake hands over an open transport; return the transport that protocol is to use from now on.
+
+        The timeouts are in seconds, None for asyncio's own. Raises TypeError for what is no SSLContext or no transport for it,
+        and what the handshake raises: ssl.SSLError, ConnectionError.
+        """
         replaced = self._patched("start_tls")
         if replaced is not None:
             return await replaced(
