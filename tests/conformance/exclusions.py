@@ -26,7 +26,7 @@ TESTS = {
        for name in ("SubprocessPidfdWatcherTests.test_watcher_implementation",
                     "SubprocessThreadedWatcherTests.test_watcher_implementation",
                     "SubprocessThreadedWatcherTests.test_pid_not_reaped_before_exit_published")},
-    **{f"test_base_events.BaseEventLoopTests.{name}":
-       "hands the loop mock sockets and replaces its private _add_reader; a poller in C asks the kernel about real ones"
-       for name in ("test_create_connection_happy_eyeballs", "test_create_connection_happy_eyeballs_ipv4_only")},
 }
+
+# Of these, what passes when the number that a mock gives as its descriptor happens to be open.
+BY_CHANCE = {"test_sslproto.SslProtoHandshakeTests.test_connection_lost_when_busy"}
