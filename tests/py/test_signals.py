@@ -515,7 +515,7 @@ def test_ctrl_c_ends_a_chain_of_callbacks_in_c():
         chain = functools.partial(loop.call_soon)
         chain.__setstate__((loop.call_soon, (chain,), {}, {}))
         chain()
-        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        loop.call_soon(threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start)
         try:
             loop.run_forever()
         except KeyboardInterrupt:
