@@ -100,6 +100,8 @@ EXPLAINED = {
     ("tcp_large", "recv", "EAGAIN", "stuck"),
     ("sendfile", "recv", "EAGAIN", "stuck"),
     ("sock_calls", "recv", "EAGAIN", "stuck"),
+    # A ring that cannot be mapped is out of memory, whatever mmap() calls it.
+    ("*", "mmap", "EAGAIN", "other OSError"),
     # create_server() without any socket: what newer asyncio raises, on every Python; 3.11's gives a server that serves nothing.
     ("*", "socket", "*", "other OSError"),
 }

@@ -74,7 +74,7 @@ static void grant(struct tdl_pace *p, uint64_t stands)
 }
 
 /* Whether this thread runs a loop itself: that one must not wait, and least of all for one that waits for it. */
-static bool runs_a_loop(const TdlLoop *loop)
+static bool runs_a_loop(TdlLoop *loop)
 {
     PyObject *running = PyObject_CallMethod(loop->state->support, "running_loop", NULL);
     bool runs = running != Py_None;
