@@ -101,12 +101,12 @@ static void abandon(FileOp *op)
     }
 }
 
-static void end_op(FileOp *op)
+static inline void end_op(FileOp *op)
 {
     abandon(op);
     /* A held operation has a reference of its context, so nothing here can be in the kernel's hands. */
     release_buffers(op);
-    (void)op_clear((PyObject *)op);
+    Py_CLEAR(op->value);
     Py_CLEAR(op->payload);
     Py_CLEAR(op->path);
     Py_CLEAR(op->filename);
@@ -123,7 +123,8 @@ static void op_dealloc(PyObject *self)
         end_op(op);
         return;
     }
-    Py_TRASHCAN_BEGIN(self, op_dealloc) end_op(op);
+    Py_TRASHCAN_BEGIN(self, op_dealloc)(void) op_clear(self);
+    end_op(op);
     Py_TRASHCAN_END
 }
 
@@ -263,7 +264,7 @@ static PyObject *value_of(FileOp *op)
 
 bool tdl__files_op_is_lost(const FileOp *op)
 {
-    return op->context->lost && op->fop.result == -EBADF;
+    return op->fop.result == -EBADF && op->context->lost;
 }
 
 /* The context gave the operation back: let go of what only the kernel needed. */
@@ -272,7 +273,7 @@ void tdl__files_op_settle(FileOp *op)
     op->phase = FILES_READY;
     op->blocking = false;
     op->lingers = false;
-    if (op->fop.code == TDL_FOP_CLOSE && op->fop.result == -ECANCELED) {
+    if (op->fop.result == -ECANCELED && op->fop.code == TDL_FOP_CLOSE) {
         /* The number belongs to the operation: what the context did not get to is done here. */
         (void)close(op->fop.fd);
     }
