@@ -185,9 +185,8 @@ static PyObject *ask_reverse(TdlLoop *loop, const struct tdl_dns_ask_reverse *as
 static bool is_standard(TdlLoop *loop, PyObject *name)
 {
     struct tdl_module_state *st = loop->state;
-    return tdl__dns_is_standard(&st->dns) && tdl__class_in_place(&st->standard.pool) &&
-           tdl__code_in_place(&st->standard.submit) && tdl__code_in_place(&st->standard.run_in_executor) &&
-           tdl__loop_patched(loop, name) == NULL && !tdl__loop_overridden(loop, st->str_run_in_executor);
+    return tdl__dns_is_standard(&st->dns) && tdl__pools_in_place(loop) && tdl__loop_patched(loop, name) == NULL &&
+           (tdl__loop_is_whole(loop) || !tdl__loop_overridden(loop, st->str_run_in_executor));
 }
 
 static PyObject *left_to_python(TdlLoop *loop)

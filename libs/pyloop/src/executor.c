@@ -197,15 +197,25 @@ static bool queue_is_standard(const struct tdl_module_state *st, PyObject *pool)
     return standard;
 }
 
+/* What a job in a pool goes through on asyncio, but for the pool itself. */
+bool tdl__pools_in_place(TdlLoop *loop)
+{
+    struct tdl_module_state *st = loop->state;
+    struct tdl_standard *s = &st->standard;
+    return tdl__class_in_place(&s->pool) && tdl__code_in_place(&s->submit) && tdl__code_in_place(&s->adjust) &&
+           tdl__code_in_place(&s->run_in_executor) && tdl__loop_patched(loop, st->str_run_in_executor) == NULL &&
+           (tdl__loop_is_whole(loop) || !(tdl__loop_overridden(loop, st->str_call_soon) ||
+                                          tdl__loop_overridden(loop, st->str_call_soon_threadsafe) ||
+                                          tdl__loop_overridden(loop, st->str_create_future)));
+}
+
 /* _pool_is_standard(pool): whether a job may be put into the pool's queue past submit(), which agents replace. */
 static PyObject *loop_pool_is_standard(PyObject *self, PyObject *pool)
 {
     TdlLoop *loop = TDL_LOOP(self);
     struct tdl_module_state *st = loop->state;
     struct tdl_standard *s = &st->standard;
-    if (Py_TYPE(pool) != s->pool.type || loop->debug || loop->closed ||
-        tdl__loop_patched(loop, st->str_run_in_executor) != NULL || !tdl__class_in_place(&s->pool) ||
-        !tdl__code_in_place(&s->submit) || !tdl__code_in_place(&s->adjust) || !tdl__code_in_place(&s->run_in_executor)) {
+    if (Py_TYPE(pool) != s->pool.type || loop->debug || loop->closed || !tdl__pools_in_place(loop)) {
         Py_RETURN_FALSE;
     }
     bool standard = method_is(pool, st->str_submit, &s->submit) && method_is(pool, st->str__adjust_thread_count, &s->adjust) &&

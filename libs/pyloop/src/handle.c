@@ -280,7 +280,8 @@ PyObject *tdl__handle_replaced_run(TdlHandle *h)
 TDL_RARE static bool run_replaced(TdlHandle *h)
 {
     TdlLoop *loop = h->loop;
-    PyObject *run = loop->debug ? NULL : tdl__handle_replaced_run(h); /* debug mode calls the handle's own _run() */
+    bool own = loop->debug || (h->item.link.flags & TDL_HANDLE_WRAPS) != 0;
+    PyObject *run = own ? NULL : tdl__handle_replaced_run(h); /* debug mode calls the handle's own _run() */
     if (run == NULL) {
         return false;
     }

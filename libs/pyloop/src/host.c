@@ -27,6 +27,7 @@ TDL_RARE static uint64_t replaced_clock_ns(TdlLoop *loop)
     if (failed) {
         Py_XSETREF(loop->clock_error, PyErr_GetRaisedException());
         loop->signal_seen = true; /* so that run_turn() looks */
+        loop->hurried = true;
     }
     if (exc != NULL) {
         PyErr_SetRaisedException(exc);
@@ -192,6 +193,13 @@ static void poll_gated(TdlLoop *loop, uint64_t timeout_ns, struct tdl_queue *io)
     tdl__poller_dispatch(loop, io);
 }
 
+/* Behind what the poll found, as if the kernel had told of them. */
+static void take_answered(TdlLoop *loop, struct tdl_queue *io)
+{
+    loop->hurried = false;
+    tdl_queue_splice(io, &loop->answered);
+}
+
 static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_queue *io)
 {
     TdlLoop *loop = loop_of(host);
@@ -200,7 +208,10 @@ static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_que
         tdl__pace_ran(loop);
     }
     loop->others = others_alive();
-    poll_gated(loop, loop->clock_error == NULL ? timeout_ns : 0, io);
+    poll_gated(loop, loop->hurried ? 0 : timeout_ns, io);
+    if (loop->hurried) {
+        take_answered(loop, io);
+    }
     tdl__signals_give(loop); /* before anything runs that could look */
     if (loop->pace.posts != 0 || loop->pace.waiting > 0) {
         tdl__pace_polled(loop);

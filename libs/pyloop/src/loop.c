@@ -57,6 +57,7 @@ static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
     loop->task_factory = Py_NewRef(Py_None);
     loop->fired_tail = &loop->fired;
     tdl_node_init(&loop->again);
+    tdl_queue_init(&loop->answered);
     tdl_sched_init(&loop->sched);
     tdl__pace_open(&loop->pace);
     tdl_hold_init(&loop->hold);
@@ -94,6 +95,7 @@ static void close_all(TdlLoop *loop)
         return;
     }
     tdl__dns_close(loop);
+    tdl_sched_push_queue(&loop->sched, &loop->answered);
     tdl_sched_drain(&loop->sched, drop_item);
     tdl__uv_close(loop);
     tdl_sched_drain(&loop->sched, drop_item);
@@ -171,6 +173,9 @@ static int loop_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(loop->clock_error);
     v.code = tdl__loop_standard_traverse(&loop->standard, visit, arg);
     tdl_sched_visit(&loop->sched, visit_item, &v);
+    for (struct tdl_link *link = loop->answered.head; link != NULL; link = link->next) {
+        visit_item(TDL_CONTAINER_OF(link, struct tdl_item, link), &v);
+    }
     if (v.code == 0) {
         v.code = tdl__dns_traverse(&loop->dns, visit, arg);
     }

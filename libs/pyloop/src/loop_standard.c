@@ -33,6 +33,34 @@ static int note(PyObject **names, PyObject *name, PyObject *value)
     return PyDict_SetItem(*names, name, value);
 }
 
+/* Whether the classes of asyncio's loop have other attributes of a name than they were shipped with; shipped has one for each
+ * class that had any, in the order in which they are found. */
+static bool is_patched(PyTypeObject *asyncios, PyObject *name, PyObject *shipped)
+{
+    PyObject *mro = asyncios->tp_mro;
+    Py_ssize_t found = 0;
+    if (!PyTuple_Check(shipped)) {
+        return true;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
+        PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
+        PyObject *attributes = PyObject_GetAttrString((PyObject *)base, "__dict__");
+        PyObject *value = attributes != NULL ? PyObject_GetItem(attributes, name) : NULL;
+        Py_XDECREF(attributes);
+        PyErr_Clear();
+        if (value == NULL) {
+            continue;
+        }
+        bool same = found < PyTuple_GET_SIZE(shipped) && PyTuple_GET_ITEM(shipped, found) == value;
+        Py_DECREF(value);
+        if (!same) {
+            return true;
+        }
+        found++;
+    }
+    return found != PyTuple_GET_SIZE(shipped);
+}
+
 /* Compare one name; what asyncio's class has instead of its own comes before what treadle has in front of it. */
 static int compare(TdlLoop *loop, struct tdl_loop_standard *fresh, PyObject *name, PyObject *own)
 {
@@ -40,7 +68,8 @@ static int compare(TdlLoop *loop, struct tdl_loop_standard *fresh, PyObject *nam
     PyObject *found = PyObject_GetAttr((PyObject *)Py_TYPE(loop), name);
     PyObject *asyncios = PyObject_GetAttr(s->loop_asyncio, name);
     PyErr_Clear();
-    bool patched = asyncios != NULL && asyncios != PyDict_GetItemWithError(s->loop_shipped, name);
+    bool patched = asyncios != NULL && is_patched((PyTypeObject *)s->loop_asyncio, name,
+                                                  PyDict_GetItemWithError(s->loop_shipped, name));
     bool assigned = fresh->assigned != NULL && PyDict_Contains(fresh->assigned, name) > 0;
     int code = patched ? note(&fresh->patched, name, asyncios) : 0;
     if (code == 0 && (patched || assigned || found != own)) {
@@ -95,10 +124,23 @@ TDL_RARE static void compare_all(TdlLoop *loop)
     }
 }
 
+/* Asked again when the handles' version changed; what depends on it in the loop is compared anew. */
+bool tdl__handles_in_place(TdlLoop *loop)
+{
+    bool handles = handles_as_shipped(loop->state);
+    if (handles == (loop->standard.handle_tag == TDL_NO_TAG)) {
+        compare_all(loop);
+    }
+    loop->standard.handle_tag = handles ? loop->state->standard.timer_handle.tag : TDL_NO_TAG;
+    return handles;
+}
+
 static inline void refresh(TdlLoop *loop)
 {
     if (Py_TYPE(loop)->tp_version_tag != loop->standard.seen_tag) {
         compare_all(loop);
+    } else if (!tdl__handles_are_plain(loop)) {
+        (void)tdl__handles_in_place(loop);
     }
 }
 
@@ -117,6 +159,13 @@ PyObject *tdl__loop_patched(TdlLoop *loop, PyObject *name)
     return patched != NULL ? PyDict_GetItemWithError(patched, name) : NULL;
 }
 
+/* As an attribute of the loop: a function becomes a method, a mock stays what it is. */
+static PyObject *as_method(PyObject *function, TdlLoop *loop)
+{
+    descrgetfunc get = Py_TYPE(function)->tp_descr_get;
+    return get != NULL ? get(function, (PyObject *)loop, (PyObject *)Py_TYPE(loop)) : Py_NewRef(function);
+}
+
 /* Call what asyncio's class has under the name instead of its own; false if it has its own. */
 bool tdl__loop_step_aside(TdlLoop *loop, PyObject *name, PyObject *const *args, Py_ssize_t nargs,
                           PyObject *kwnames, PyObject **result)
@@ -125,21 +174,10 @@ bool tdl__loop_step_aside(TdlLoop *loop, PyObject *name, PyObject *const *args, 
     if (function == NULL) {
         return false;
     }
-    PyObject *bound = PyMethod_New(function, (PyObject *)loop);
+    PyObject *bound = as_method(function, loop);
     *result = bound != NULL ? PyObject_Vectorcall(bound, args, (size_t)nargs, kwnames) : NULL;
     Py_XDECREF(bound);
     return true;
-}
-
-/* Asked again when the handles' version changed; what depends on it in the loop is compared anew. */
-bool tdl__handles_in_place(TdlLoop *loop)
-{
-    bool handles = handles_as_shipped(loop->state);
-    if (handles == (loop->standard.handle_tag == TDL_NO_TAG)) {
-        compare_all(loop);
-    }
-    loop->standard.handle_tag = handles ? loop->state->standard.timer_handle.tag : TDL_NO_TAG;
-    return handles;
 }
 
 /* setattr(loop, name, value): a method that is set on the loop itself is found before the class's. */
@@ -162,11 +200,11 @@ int tdl__loop_setattr(PyObject *self, PyObject *name, PyObject *value)
     return 0;
 }
 
-/* _patched(name): what asyncio's class has under the name if that is not its own, else None. */
+/* _patched(name): what asyncio's class has under the name if that is not its own, as a method of this loop; else None. */
 static PyObject *loop_patched(PyObject *self, PyObject *name)
 {
     PyObject *function = tdl__loop_patched(TDL_LOOP(self), name);
-    return Py_NewRef(function != NULL ? function : Py_None);
+    return function != NULL ? as_method(function, TDL_LOOP(self)) : Py_NewRef(Py_None);
 }
 
 /* _overridden(names): whether one of a tuple of them is not treadle's own. */
@@ -241,11 +279,13 @@ PyObject *tdl__loop_setup(PyObject *module, PyObject *args)
     if (own == NULL) {
         return NULL;
     }
-    PyObject *run = PyDict_GetItemString(shipped, "run_in_executor");
+    PyObject *chain = PyDict_GetItemString(shipped, "run_in_executor");
+    PyObject *run = chain != NULL && PyTuple_Check(chain) ? PyTuple_GET_ITEM(chain, 0) : NULL;
     if (run != NULL && PyFunction_Check(run)) {
         Py_XSETREF(s->run_in_executor.function, Py_NewRef(run));
         Py_XSETREF(s->run_in_executor.code, Py_NewRef(PyFunction_GET_CODE(run)));
     }
+    Py_XSETREF(s->loop_class, Py_NewRef(loop_class));
     Py_XSETREF(s->loop_own, own);
     Py_XSETREF(s->loop_shipped, Py_NewRef(shipped));
     Py_XSETREF(s->loop_asyncio, Py_NewRef(asyncios));

@@ -14,10 +14,18 @@ static PyObject *module_features(PyObject *Py_UNUSED(module), PyObject *Py_UNUSE
                          TREADLE_COMPILER);
 }
 
+/* In C, since a Python function that is an attribute of a class becomes a method: IsolatedAsyncioTestCase.loop_factory. */
+static PyObject *module_new_event_loop(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    return PyObject_CallNoArgs(tdl__state_of_module(module)->standard.loop_class);
+}
+
 static PyMethodDef module_methods[] = {
     {"features", module_features, METH_NOARGS,
      PyDoc_STR(
          "features($module, /)\n--\n\nReturn the versions that this module was built with and runs on, and how it was built.")},
+    {"new_event_loop", module_new_event_loop, METH_NOARGS,
+     PyDoc_STR("new_event_loop()\n--\n\nReturn a new treadle loop; it is not made the current one.")},
     {"_loop_setup", tdl__loop_setup, METH_VARARGS, NULL},
     {"_tls_setup", tdl__tls_setup, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},

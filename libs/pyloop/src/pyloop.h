@@ -102,6 +102,7 @@ struct tdl_watch;
     XX(stop)                                                                                                 \
     XX(time)                                                                                                 \
     XX(sockname)                                                                                             \
+    XX(writelines)                                                                                           \
     XX(write)
 
 /* What the module owns; found from any of its types. */
@@ -165,6 +166,7 @@ enum {
     TDL_HANDLE_THREADSAFE =
         32, /* of call_soon_threadsafe: from Python 3.14 on, cancel waits for a callback that runs */
     TDL_HANDLE_RUNNING = 64,
+    TDL_HANDLE_WRAPS = 128, /* runs a handle of asyncio's own make, which has a _run() of its own */
     TDL_HANDLE_SHARED = 16, /* its context is a snapshot that others hold too: run in a copy */
 };
 
@@ -280,6 +282,7 @@ struct tdl_loop {
     struct tdl_item hold_item;   /* sends it at the step's end */
     struct files_context *files; /* file contexts with operations to submit before the poll */
     PyObject *debug_info;        /* {handle address: [source traceback, repr]} in debug mode */
+    struct tdl_queue answered;   /* items that the next poll finds ready without asking the kernel */
     PyObject *clock_error;       /* what a replaced loop.time() raised in this turn */
     PyObject *thread_id;         /* int while running, else None */
     unsigned long run_thread;    /* identity of the thread that runs the turns */
@@ -302,6 +305,7 @@ struct tdl_loop {
     bool parked;      /* the loop's thread sleeps in libuv, or is about to */
     bool in_uv;       /* the loop's thread runs libuv without the GIL: nobody else may call libuv */
     bool gate_off;    /* switched off by option or environment */
+    bool hurried;     /* the next poll may not sleep: the two above say why */
     bool turning;     /* in _run, whatever the overridable is_running says */
     bool signals;     /* _run is in the thread that handles signals */
     bool guard_armed;
@@ -327,6 +331,7 @@ int tdl__state_traverse(PyObject *module, visitproc visit, void *arg);
 int tdl__state_clear(PyObject *module);
 PyTypeObject *tdl__add_type(PyObject *module, PyType_Spec *spec, PyObject *bases);
 PyObject *tdl__import_from(const char *module_name, const char *name);
+PyObject *tdl__only_argument(const char *method, const char *name, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 int tdl__add_methods(PyTypeObject *type, PyMethodDef *table);
 extern struct PyModuleDef tdl__module_def;
 
@@ -467,6 +472,7 @@ extern PyMethodDef tdl__sockops_loop_methods[];
 
 /* executor.c */
 int tdl__job_type(PyObject *module);
+bool tdl__pools_in_place(TdlLoop *loop);
 PyObject *tdl__job_owner(struct tdl_item *item);
 extern PyMethodDef tdl__executor_loop_methods[];
 
@@ -474,6 +480,18 @@ extern PyMethodDef tdl__executor_loop_methods[];
 static inline bool tdl__loop_is_plain(const TdlLoop *loop)
 {
     return Py_TYPE(loop)->tp_version_tag == loop->standard.plain_tag;
+}
+
+/* Whether asyncio's classes have their own methods, each of them. */
+static inline bool tdl__loop_is_unpatched(const TdlLoop *loop)
+{
+    return Py_TYPE(loop)->tp_version_tag == loop->standard.seen_tag && loop->standard.patched == NULL;
+}
+
+/* Whether the loop has treadle's own methods before them, each of them. */
+static inline bool tdl__loop_is_whole(const TdlLoop *loop)
+{
+    return Py_TYPE(loop)->tp_version_tag == loop->standard.seen_tag && loop->standard.overridden == NULL;
 }
 
 /* Whether handles run by asyncio's own _run(). */

@@ -215,7 +215,8 @@ static int start_waiting(TdlSockWait *s)
     s->state = TDL_SOCKWAIT_WAITING;
     if (at_once) {
         Py_INCREF(s); /* the queue's reference */
-        tdl_sched_push(&loop->sched, &s->item);
+        tdl_queue_push(&loop->answered, &s->item.link);
+        loop->hurried = true;
         return 0;
     }
     w->edge |= event_of(s) == UV_READABLE; /* each operation tries before it waits */
@@ -492,6 +493,12 @@ static PyObject *slow(PyObject *self, const char *method, PyObject *const *args,
 
 static PyObject *loop_sock_recv(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
+    TdlLoop *loop = TDL_LOOP(self);
+    PyObject *result;
+    if (!tdl__loop_is_unpatched(loop) &&
+        tdl__loop_step_aside(loop, loop->state->str_sock_recv, args, nargs, kwnames, &result)) {
+        return result;
+    }
     Py_ssize_t size =
         nargs == 2 && kwnames == NULL && PyLong_CheckExact(args[1]) ? PyLong_AsSsize_t(args[1]) : -1;
     PyErr_Clear();
@@ -506,6 +513,12 @@ static PyObject *loop_sock_recv(PyObject *self, PyObject *const *args, Py_ssize_
 static PyObject *with_buffer(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
                              enum tdl_sockop op, int flags, const char *slow_method)
 {
+    TdlLoop *loop = TDL_LOOP(self);
+    PyObject *name = op == TDL_SOCKOP_SENDALL ? loop->state->str_sock_sendall : loop->state->str_sock_recv_into;
+    PyObject *result;
+    if (!tdl__loop_is_unpatched(loop) && tdl__loop_step_aside(loop, name, args, nargs, kwnames, &result)) {
+        return result;
+    }
     TdlSockWait *s = nargs == 2 && kwnames == NULL ? sockwait_new(TDL_LOOP(self), args[0], op) : NULL;
     if (s != NULL && PyObject_GetBuffer(args[1], &s->view, flags) < 0) {
         PyErr_Clear();

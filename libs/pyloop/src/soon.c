@@ -261,6 +261,11 @@ TDL_RARE static PyObject *scheduled_by_asyncio(TdlLoop *loop, PyObject *returned
     return returned;
 }
 
+static inline bool timers_are_plain(const TdlLoop *loop)
+{
+    return tdl__loop_is_plain(loop) && tdl__handles_are_plain(loop);
+}
+
 /* asyncio's own call_later(), which asks for self.time() and self.call_at(), or what stands there instead. */
 TDL_RARE static PyObject *call_later_by_asyncio(TdlLoop *loop, PyObject *const *args, Py_ssize_t nargs,
                                                 PyObject *kwnames)
@@ -294,7 +299,7 @@ static PyObject *loop_call_later(PyObject *self, PyObject *const *args, Py_ssize
     struct soon_args a;
     double when;
     PyObject *result;
-    if (!tdl__loop_is_plain(loop) && later_replaced(loop, args, nargs, kwnames, &result)) {
+    if (!timers_are_plain(loop) && later_replaced(loop, args, nargs, kwnames, &result)) {
         return result;
     }
     if (parse(loop, "call_later", "delay", &a, args, nargs, kwnames) < 0) {
@@ -317,7 +322,7 @@ static PyObject *loop_call_at(PyObject *self, PyObject *const *args, Py_ssize_t 
     TdlLoop *loop = TDL_LOOP(self);
     struct soon_args a;
     PyObject *result;
-    if (!tdl__loop_is_plain(loop) &&
+    if (!timers_are_plain(loop) &&
         tdl__loop_step_aside(loop, loop->state->str_call_at, args, nargs, kwnames, &result)) {
         return result != NULL ? scheduled_by_asyncio(loop, result) : NULL;
     }
@@ -342,9 +347,12 @@ static PyObject *loop_push_handle(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OO", &callback, &handle)) {
         return NULL;
     }
-    if (tdl__call_soon(TDL_LOOP(self), callback, handle, NULL) < 0) {
+    TdlHandle *h = tdl__handle_new(TDL_LOOP(self), callback, &handle, 1, NULL);
+    if (h == NULL) {
         return NULL;
     }
+    h->item.link.flags |= TDL_HANDLE_WRAPS;
+    tdl_sched_push(&TDL_LOOP(self)->sched, &h->item);
     Py_RETURN_NONE;
 }
 
@@ -357,7 +365,11 @@ static PyObject *loop_push_timer(PyObject *self, PyObject *args)
         return NULL;
     }
     a.args = &handle;
-    return schedule_at(TDL_LOOP(self), when, &a, "call_at");
+    PyObject *h = schedule_at(TDL_LOOP(self), when, &a, "call_at");
+    if (h != NULL) {
+        TDL_HANDLE(h)->item.link.flags |= TDL_HANDLE_WRAPS;
+    }
+    return h;
 }
 
 #define TDL_KEYWORD_METHOD(function) (PyCFunction)(void (*)(void))(function), METH_FASTCALL | METH_KEYWORDS

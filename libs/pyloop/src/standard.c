@@ -169,6 +169,49 @@ static PyObject *module_of(const char *name)
     return module;
 }
 
+/* The methods that asyncio's transport of streams inherits, and one in C has for itself; None for a replaced one. */
+static PyObject *transport_methods(void)
+{
+    static const char *const names[] = {"get_extra_info", "writelines"};
+    PyObject *base = tdl__import_from("asyncio.transports", "_FlowControlMixin");
+    PyObject *asyncios = tdl__import_from("asyncio.selector_events", "_SelectorSocketTransport");
+    PyObject *globals = tdl__import_from("asyncio.transports", "__dict__");
+    PyObject *methods = base && asyncios && globals ? PyDict_New() : NULL;
+    for (size_t i = 0; methods != NULL && i < sizeof names / sizeof names[0]; i++) {
+        PyObject *inherited = PyObject_GetAttrString(base, names[i]);
+        PyObject *used = PyObject_GetAttrString(asyncios, names[i]);
+        bool own =
+            inherited != NULL && PyFunction_Check(inherited) && PyFunction_GET_GLOBALS(inherited) == globals;
+        if (inherited == NULL || used == NULL ||
+            (used == inherited && PyDict_SetItemString(methods, names[i], own ? inherited : Py_None) < 0)) {
+            Py_CLEAR(methods);
+        }
+        Py_XDECREF(inherited);
+        Py_XDECREF(used);
+    }
+    Py_XDECREF(base);
+    Py_XDECREF(asyncios);
+    Py_XDECREF(globals);
+    return methods;
+}
+
+/* Whether one of them is replaced by now; remembered for this version of the class in C. */
+bool tdl__transports_compare(struct tdl_standard *s, PyTypeObject *type, PyObject *asyncios)
+{
+    unsigned tag = tag_of(type);
+    bool replaced = false;
+    Py_ssize_t at = 0;
+    PyObject *name, *shipped;
+    while (PyDict_Next(s->transport_shipped, &at, &name, &shipped)) {
+        PyObject *now = PyObject_GetAttr(asyncios, name);
+        replaced = replaced || now != shipped;
+        Py_XDECREF(now);
+    }
+    PyErr_Clear();
+    s->transport_tag = !replaced && tag != 0 ? tag : TDL_NO_TAG;
+    return replaced;
+}
+
 int tdl__standard_init(struct tdl_standard *s)
 {
     if (class_learn(&s->socket, "socket", "socket") < 0 ||
@@ -184,10 +227,10 @@ int tdl__standard_init(struct tdl_standard *s)
     s->socket_module = module_of("socket");
     s->raw_socket_type = tdl__import_from("_socket", "socket");
     s->work_queue_type = tdl__import_from("_queue", "SimpleQueue");
-    s->base_transport = tdl__import_from("asyncio.transports", "BaseTransport");
-    s->limits_mixin = tdl__import_from("asyncio.transports", "_FlowControlMixin");
+    s->transport_shipped = transport_methods();
+    s->transport_tag = TDL_NO_TAG;
     return s->str_socket && s->base_events_dict && s->socket_module && s->raw_socket_type &&
-                   s->work_queue_type && s->base_transport && s->limits_mixin
+                   s->work_queue_type && s->transport_shipped
                ? 0
                : -1;
 }
@@ -224,8 +267,8 @@ int tdl__standard_traverse(struct tdl_standard *s, visitproc visit, void *arg)
     Py_VISIT(s->socket_module);
     Py_VISIT(s->raw_socket_type);
     Py_VISIT(s->work_queue_type);
-    Py_VISIT(s->base_transport);
-    Py_VISIT(s->limits_mixin);
+    Py_VISIT(s->transport_shipped);
+    Py_VISIT(s->loop_class);
     Py_VISIT(s->loop_own);
     Py_VISIT(s->loop_shipped);
     Py_VISIT(s->loop_asyncio);
@@ -249,8 +292,8 @@ void tdl__standard_clear(struct tdl_standard *s)
     Py_CLEAR(s->socket_module);
     Py_CLEAR(s->raw_socket_type);
     Py_CLEAR(s->work_queue_type);
-    Py_CLEAR(s->base_transport);
-    Py_CLEAR(s->limits_mixin);
+    Py_CLEAR(s->transport_shipped);
+    Py_CLEAR(s->loop_class);
     Py_CLEAR(s->loop_own);
     Py_CLEAR(s->loop_shipped);
     Py_CLEAR(s->loop_asyncio);

@@ -42,11 +42,14 @@ struct tdl_standard {
     PyObject *socket_module;
     PyObject *raw_socket_type; /* _socket.socket */
     PyObject *work_queue_type; /* of a pool's queue */
-    PyObject *base_transport;  /* asyncio's class with get_extra_info() */
-    PyObject *limits_mixin;    /* asyncio's class with the marks of flow control */
+    PyObject
+        *transport_shipped; /* {name: attribute} of asyncio's transports that one in C stands in front of */
+    unsigned transport_tag; /* of the class of transports in C while they are in place */
+    PyObject *loop_class;   /* treadle.Loop */
     PyObject *
         loop_own; /* {name: attribute} of treadle.Loop, for what stands in front of asyncio's or goes around it */
-    PyObject *loop_shipped; /* the same names: asyncio's attribute, None if it was replaced before */
+    PyObject *
+        loop_shipped; /* the same names: a tuple of what asyncio's classes have, None if one was replaced before */
     PyObject *loop_asyncio; /* asyncio's loop class */
 };
 
@@ -65,7 +68,7 @@ int tdl__standard_init(struct tdl_standard *s);
 int tdl__standard_traverse(struct tdl_standard *s, visitproc visit, void *arg);
 void tdl__standard_clear(struct tdl_standard *s);
 
-/* _loop_setup(loop class, asyncio's, {name: asyncio's attribute as shipped, or None}) */
+/* _loop_setup(loop class, asyncio's, {name: attributes of asyncio's classes as shipped, or None}) */
 PyObject *tdl__loop_setup(PyObject *module, PyObject *args);
 
 TDL_RARE bool tdl__class_compare(struct tdl_class *c);
@@ -80,6 +83,7 @@ static inline bool tdl__code_in_place(const struct tdl_function *f)
     return f->code != NULL && PyFunction_GET_CODE(f->function) == f->code;
 }
 
+TDL_RARE bool tdl__transports_compare(struct tdl_standard *s, PyTypeObject *type, PyObject *asyncios);
 bool tdl__sockets_in_place(struct tdl_standard *s);
 bool tdl__socket_is_plain(struct tdl_standard *s, PyObject *sock);
 

@@ -160,3 +160,24 @@ int tdl__state_clear(PyObject *module)
 #undef TDL_CLEAR_NAME
     return 0;
 }
+
+/* The one argument of a method, given by position or by name; borrowed. */
+PyObject *tdl__only_argument(const char *method, const char *name, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    Py_ssize_t given = kwnames != NULL ? PyTuple_GET_SIZE(kwnames) : 0;
+    for (Py_ssize_t i = 0; i < given; i++) {
+        if (nargs > 0 || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), name) != 0) {
+            PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R", method, PyTuple_GET_ITEM(kwnames, i));
+            return NULL;
+        }
+    }
+    if (nargs + given == 0) {
+        PyErr_Format(PyExc_TypeError, "%s() missing 1 required positional argument: '%s'", method, name);
+        return NULL;
+    }
+    if (nargs > 1) {
+        PyErr_Format(PyExc_TypeError, "%s() takes 2 positional arguments but %zd were given", method, nargs + 1);
+        return NULL;
+    }
+    return args[0];
+}

@@ -71,6 +71,7 @@ TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *prot
                            PyObject *context);
 int tdl__stream_start(TdlStream *t, PyObject *waiter);
 int tdl__stream_set_protocol(TdlStream *t, PyObject *protocol);
+PyObject *tdl__stream_replaced(TdlStream *t, PyObject *name);
 PyObject *tdl__stream_socket(TdlStream *t);
 void tdl__stream_call_handler(TdlStream *t, const char *message, PyObject *exc);
 

@@ -433,10 +433,11 @@ static int write_view(TdlStream *t, PyObject *data, const Py_buffer *view)
     return t->held != NULL ? write_behind_held(t, data, view) : write_direct(t, data, view);
 }
 
-static PyObject *stream_write(PyObject *self, PyObject *data)
+static PyObject *stream_write(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     TdlStream *t = TDL_STREAM(self);
-    if (check_bytes_like(data) < 0 || write_refused(t, "write") < 0) {
+    PyObject *data = nargs == 1 && kwnames == NULL ? args[0] : tdl__only_argument("write", "data", args, nargs, kwnames);
+    if (data == NULL || check_bytes_like(data) < 0 || write_refused(t, "write") < 0) {
         return NULL;
     }
     int code;
@@ -536,10 +537,18 @@ static int send_lines(TdlStream *t, PyObject *seq)
     return code;
 }
 
-static PyObject *stream_writelines(PyObject *self, PyObject *lines)
+static PyObject *stream_writelines(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     TdlStream *t = TDL_STREAM(self);
-    if (write_refused(t, PY_VERSION_HEX >= 0x030C0000 ? "writelines" : "write") < 0) {
+    PyObject *replaced = tdl__stream_replaced(t, t->loop->state->str_writelines);
+    if (replaced != NULL) {
+        PyObject *result = PyObject_Vectorcall(replaced, args, (size_t)nargs, kwnames);
+        Py_DECREF(replaced);
+        return result;
+    }
+    PyObject *lines =
+        PyErr_Occurred() ? NULL : tdl__only_argument("writelines", "list_of_data", args, nargs, kwnames);
+    if (lines == NULL || write_refused(t, PY_VERSION_HEX >= 0x030C0000 ? "writelines" : "write") < 0) {
         return NULL;
     }
     if (t->state >= TDL_STREAM_LOST) {
@@ -630,11 +639,11 @@ static PyObject *stream_reset_empty_waiter(PyObject *self, PyObject *Py_UNUSED(i
 }
 
 PyMethodDef tdl__stream_write_methods[] = {
-    {"write", stream_write, METH_O,
+    {"write", (PyCFunction)(void (*)(void))stream_write, METH_FASTCALL | METH_KEYWORDS,
      PyDoc_STR(
-         "write($self, data, /)\n--\n\nSend data, or queue what the kernel does not take; never blocks.")},
-    {"writelines", stream_writelines, METH_O,
-     PyDoc_STR("writelines($self, list_of_data, /)\n--\n\nSend every bytes-like object of an iterable, in "
+         "write($self, /, data)\n--\n\nSend data, or queue what the kernel does not take; never blocks.")},
+    {"writelines", (PyCFunction)(void (*)(void))stream_writelines, METH_FASTCALL | METH_KEYWORDS,
+     PyDoc_STR("writelines($self, /, list_of_data)\n--\n\nSend every bytes-like object of an iterable, in "
                "one call.")},
     {"write_eof", stream_write_eof, METH_NOARGS,
      PyDoc_STR("write_eof($self, /)\n--\n\nClose the sending side once what is queued has been sent.")},

@@ -226,10 +226,67 @@ static PyObject *lazy_extra(TdlStream *t, PyObject *name)
     return NULL;
 }
 
+/* Everything that get_extra_info() would find, for who looks into _extra by himself. */
+static int fill_extra(TdlStream *t)
+{
+    struct tdl_module_state *st = t->loop->state;
+    PyObject *const names[] = {st->str_socket, st->str_sockname, st->str_peername};
+    PyObject *extra = extra_dict(t);
+    for (size_t i = 0; extra != NULL && i < sizeof names / sizeof names[0]; i++) {
+        if ((t->fd < 0 && t->peer_len == 0) || PyDict_Contains(extra, names[i]) > 0) {
+            continue;
+        }
+        PyObject *value = lazy_extra(t, names[i]);
+        int code = value != NULL ? PyDict_SetItem(extra, names[i], value) : -1;
+        Py_XDECREF(value);
+        if (code < 0) {
+            return -1;
+        }
+    }
+    return extra != NULL ? 0 : -1;
+}
+
+/* What somebody put in the place of a method of asyncio's transports, bound to this one; NULL if nobody did, or with an
+ * exception. */
+TDL_RARE static PyObject *find_replaced(TdlStream *t, PyObject *name)
+{
+    struct tdl_module_state *st = t->loop->state;
+    if (!tdl__transports_compare(&st->standard, Py_TYPE(t), st->asyncio_transport) || fill_extra(t) < 0) {
+        return NULL;
+    }
+    PyObject *shipped = PyDict_GetItemWithError(st->standard.transport_shipped, name);
+    PyObject *now = shipped != NULL ? PyObject_GetAttr(st->asyncio_transport, name) : NULL;
+    bool replaced = now != NULL && now != shipped;
+    Py_XDECREF(now);
+    if (!replaced) {
+        return NULL;
+    }
+    PyObject *behind =
+        PyObject_CallFunctionObjArgs((PyObject *)&PySuper_Type, (PyObject *)st->stream_type, (PyObject *)t, NULL);
+    PyObject *method = behind != NULL ? PyObject_GetAttr(behind, name) : NULL;
+    Py_XDECREF(behind);
+    return method;
+}
+
+/* The same, asked at each call. */
+PyObject *tdl__stream_replaced(TdlStream *t, PyObject *name)
+{
+    return Py_TYPE(t)->tp_version_tag == t->loop->state->standard.transport_tag ? NULL : find_replaced(t, name);
+}
+
 static PyObject *stream_get_extra_info(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     static const char *const names[] = {"name", "default", NULL};
     TdlStream *t = TDL_STREAM(self);
+    PyObject *replaced = tdl__stream_replaced(t, t->loop->state->str_get_extra_info);
+    if (replaced != NULL) {
+        PyObject *result = PyObject_Call(replaced, args, kwargs);
+        Py_DECREF(replaced);
+        return result;
+    }
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
     PyObject *name;
     PyObject *fallback = Py_None;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:get_extra_info", TDL_KEYWORDS(names), &name,
@@ -288,9 +345,10 @@ static PyObject *stream_is_reading(PyObject *self, PyObject *Py_UNUSED(ignored))
     return PyBool_FromLong(t->state == TDL_STREAM_OPEN && !t->paused);
 }
 
-static PyObject *stream_set_protocol(PyObject *self, PyObject *protocol)
+static PyObject *stream_set_protocol(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    if (tdl__stream_set_protocol(TDL_STREAM(self), protocol) < 0) {
+    PyObject *protocol = tdl__only_argument("set_protocol", "protocol", args, nargs, kwnames);
+    if (protocol == NULL || tdl__stream_set_protocol(TDL_STREAM(self), protocol) < 0) {
         return NULL;
     }
     Py_RETURN_NONE;
@@ -555,8 +613,8 @@ static PyMethodDef stream_methods[] = {
      PyDoc_STR("resume_reading($self, /)\n--\n\nHand data to the protocol again.")},
     {"is_reading", stream_is_reading, METH_NOARGS,
      PyDoc_STR("is_reading($self, /)\n--\n\nReturn True unless paused, closing or closed.")},
-    {"set_protocol", stream_set_protocol, METH_O,
-     PyDoc_STR("set_protocol($self, protocol, /)\n--\n\nMake protocol the one that is called from now on.")},
+    {"set_protocol", (PyCFunction)(void (*)(void))stream_set_protocol, METH_FASTCALL | METH_KEYWORDS,
+     PyDoc_STR("set_protocol($self, /, protocol)\n--\n\nMake protocol the one that is called from now on.")},
     {"get_protocol", stream_get_protocol, METH_NOARGS,
      PyDoc_STR("get_protocol($self, /)\n--\n\nReturn the protocol in use.")},
     {"get_write_buffer_size", stream_get_write_buffer_size, METH_NOARGS,

@@ -57,8 +57,12 @@ static PyObject *udp_is_reading(PyObject *self, PyObject *Py_UNUSED(ignored))
     return PyBool_FromLong(TDL_UDP(self)->state == TDL_UDP_OPEN && !TDL_UDP(self)->paused);
 }
 
-static PyObject *udp_set_protocol(PyObject *self, PyObject *protocol)
+static PyObject *udp_set_protocol(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
+    PyObject *protocol = tdl__only_argument("set_protocol", "protocol", args, nargs, kwnames);
+    if (protocol == NULL) {
+        return NULL;
+    }
     Py_XSETREF(TDL_UDP(self)->protocol, Py_NewRef(protocol));
     Py_RETURN_NONE;
 }
@@ -248,8 +252,8 @@ static PyMethodDef udp_methods[] = {
      PyDoc_STR("resume_reading($self, /)\n--\n\nHand datagrams to the protocol again.")},
     {"is_reading", udp_is_reading, METH_NOARGS,
      PyDoc_STR("is_reading($self, /)\n--\n\nReturn True unless paused, closing or closed.")},
-    {"set_protocol", udp_set_protocol, METH_O,
-     PyDoc_STR("set_protocol($self, protocol, /)\n--\n\nMake protocol the one that is called from now on.")},
+    {"set_protocol", (PyCFunction)(void (*)(void))udp_set_protocol, METH_FASTCALL | METH_KEYWORDS,
+     PyDoc_STR("set_protocol($self, /, protocol)\n--\n\nMake protocol the one that is called from now on.")},
     {"get_protocol", udp_get_protocol, METH_NOARGS,
      PyDoc_STR("get_protocol($self, /)\n--\n\nReturn the protocol in use.")},
     {"get_write_buffer_size", udp_get_write_buffer_size, METH_NOARGS,

@@ -17,7 +17,7 @@ from . import _versions
 with _versions.checked():
     from ._loop import Loop
     from ._policy import install, uninstall
-    from ._treadle import Handle, TCPTransport, TimerHandle, __version__ as __version__
+    from ._treadle import Handle, TCPTransport, TimerHandle, __version__ as __version__, new_event_loop
 
 __all__ = [
     "Handle",
@@ -33,11 +33,6 @@ __all__ = [
 ]
 
 _T = _TypeVar("_T")
-
-
-def new_event_loop() -> Loop:
-    """Return a new treadle loop; it is not made the current one."""
-    return Loop()
 
 
 def run(

@@ -300,7 +300,7 @@ class Connections:
         return transport, protocol
 
     async def _create_endpoint(
-        self: Any, protocol_factory: Any, local_addr: Any, remote_addr: Any, *, sock: Any = None, **kwargs: Any
+        self: Any, protocol_factory: Any, local_addr: Any = None, remote_addr: Any = None, *, sock: Any = None, **kwargs: Any
     ) -> Any:
         if sock is not None:
             odd = sock.type not in (socket.SOCK_DGRAM, socket.SOCK_STREAM)

@@ -46,7 +46,9 @@ class Lookups:
                 except (asyncio.CancelledError, GeneratorExit):
                     self._drop_lookup(answer)
                     raise
-        return await super().getaddrinfo(host, port, family=family, type=type, proto=proto, flags=flags)  # type: ignore[misc]
+        named = {"family": family, "type": type, "proto": proto, "flags": flags}
+        given = {name: value for name, value in named.items() if value != 0}  # as the caller gave them, for who looks
+        return await super().getaddrinfo(host, port, **given)  # type: ignore[misc]
 
     async def getnameinfo(self: Any, sockaddr: Any, flags: Any = 0) -> Any:
         """Look up the names of an address, as socket.getnameinfo; numeric names are answered at once."""
@@ -101,14 +103,22 @@ class Lookups:
 
     if sys.version_info >= (3, 12):
 
-        async def shutdown_default_executor(self, timeout: Any = None) -> None:
+        async def shutdown_default_executor(self: Any, timeout: Any = None) -> None:
             """Wait for the default executor's jobs to end, for timeout seconds at most; lookups are refused from now on."""
+            replaced = self._patched("shutdown_default_executor")
+            if replaced is not None:
+                self._leave_lookups_to_python()
+                return await (replaced() if timeout is None else replaced(timeout))  # type: ignore[no-any-return]
             await self._end_executor(timeout)
 
     else:
 
-        async def shutdown_default_executor(self) -> None:
+        async def shutdown_default_executor(self: Any) -> None:
             """Wait for the default executor's jobs to end; lookups are refused from now on, as its jobs are."""
+            replaced = self._patched("shutdown_default_executor")
+            if replaced is not None:
+                self._leave_lookups_to_python()
+                return await replaced()  # type: ignore[no-any-return]
             await self._end_executor(None)
 
     async def _end_executor(self: Any, timeout: float | None) -> None:

@@ -200,7 +200,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
     def _run_replaced(self, run_forever: Any) -> None:
         """Run as somebody who wrapped asyncio's run_forever() wants it: asyncio's own calls _run_once() turn after turn."""
         self._handle_signals(threading.current_thread() is threading.main_thread())
-        run_forever(self)
+        run_forever()
 
     def close(self) -> None:
         """Close the loop: queued callbacks are dropped, the executor is told to end; idempotent."""
@@ -216,7 +216,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
             files.close()
         replaced = self._patched("close")
         if replaced is not None:
-            replaced(self)  # asyncio's own, behind it, sets _closed
+            replaced()  # asyncio's own, behind it, sets _closed
         self._close_native()
         self._forget_children()
         self._selector = None
@@ -264,7 +264,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
 
     def _add_callback(self, handle: Any) -> None:
         if not handle._cancelled:
-            self.call_soon(handle._run)
+            self._push_handle(run_handle, handle)
 
     def _add_callback_signalsafe(self, handle: Any) -> None:
         self._add_callback(handle)
@@ -298,8 +298,10 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         return future
 
     def _run_by_asyncio(self, executor: Any, func: Any, args: Any) -> Any:
-        run_in_executor = self._patched("run_in_executor") or _UnixLoop.run_in_executor
-        return run_in_executor(self, executor, func, *args)
+        replaced = self._patched("run_in_executor")
+        if replaced is not None:
+            return replaced(executor, func, *args)
+        return _UnixLoop.run_in_executor(self, executor, func, *args)
 
     def _forget_inherited_executor(self) -> None:
         """In the child of a fork: the threads of asyncio's pool are the parent's, and a lock of it may be held for ever."""
@@ -323,7 +325,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         if connect is None:
             replaced = self._patched("create_connection")
             if replaced is not None:
-                return await replaced(self, protocol_factory, host, port, **kwargs)
+                return await replaced(protocol_factory, host, port, **kwargs)
             return await super().create_connection(protocol_factory, host, port, **kwargs)
         fd = await connect
         context = contextvars.copy_context()
@@ -343,14 +345,12 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
 
     create_connection.__wrapped__ = _UnixLoop.create_connection  # type: ignore[attr-defined]
 
-    async def create_datagram_endpoint(
-        self, protocol_factory: Any, local_addr: Any = None, remote_addr: Any = None, **kwargs: Any
-    ) -> Any:
+    async def create_datagram_endpoint(self, protocol_factory: Any, *args: Any, **kwargs: Any) -> Any:
         """Make a datagram transport; return (transport, protocol). Arguments and errors are asyncio's."""
         replaced = self._patched("create_datagram_endpoint")
         if replaced is not None:
-            return await replaced(self, protocol_factory, local_addr, remote_addr, **kwargs)
-        return await self._create_endpoint(protocol_factory, local_addr, remote_addr, **kwargs)
+            return await replaced(protocol_factory, *args, **kwargs)
+        return await self._create_endpoint(protocol_factory, *args, **kwargs)
 
     create_datagram_endpoint.__wrapped__ = _UnixLoop.create_datagram_endpoint  # type: ignore[attr-defined]
 
@@ -358,7 +358,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         """Listen on a host and port, or on several hosts; return the server. Arguments and errors are asyncio's."""
         replaced = self._patched("create_server")
         if replaced is not None:
-            return await replaced(self, protocol_factory, host, port, **kwargs)
+            return await replaced(protocol_factory, host, port, **kwargs)
         return await self._serve(_UnixLoop.create_server, protocol_factory, host, port, **kwargs)
 
     create_server.__wrapped__ = _UnixLoop.create_server  # type: ignore[attr-defined]
@@ -367,7 +367,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         """Listen on a path; return the server. Arguments and errors are asyncio's."""
         replaced = self._patched("create_unix_server")
         if replaced is not None:
-            return await replaced(self, protocol_factory, path, **kwargs)
+            return await replaced(protocol_factory, path, **kwargs)
         return await self._serve(_UnixLoop.create_unix_server, protocol_factory, path, **kwargs)
 
     create_unix_server.__wrapped__ = _UnixLoop.create_unix_server  # type: ignore[attr-defined]
@@ -465,7 +465,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         replaced = self._patched("start_tls")
         if replaced is not None:
             return await replaced(
-                self, transport, protocol, sslcontext, server_side=server_side, server_hostname=server_hostname,
+                transport, protocol, sslcontext, server_side=server_side, server_hostname=server_hostname,
                 ssl_handshake_timeout=ssl_handshake_timeout, ssl_shutdown_timeout=ssl_shutdown_timeout,
             )
         import ssl
@@ -592,21 +592,25 @@ os.register_at_fork(after_in_child=_after_fork)
 # Private methods of asyncio's loop that a short cut goes around, beside those that it stands in front of.
 _GONE_AROUND = (
     "_accept_connection", "_accept_connection2", "_connect_sock", "_create_connection_transport", "_ensure_resolved",
-    "sock_accept", "sock_connect",
+    "add_reader", "add_writer", "remove_reader", "remove_writer", "sock_accept", "sock_connect",
 )
 _OF_CONNECT = (
     "create_connection", "sock_connect", "_connect_sock", "_create_connection_transport", "_ensure_resolved", "_make_socket_transport",
-    "create_future", "call_soon",
+    "create_future", "call_soon", "remove_writer",
 )
 _OF_TRANSPORTS = ("call_soon", "_add_reader", "_add_writer", "_remove_reader", "_remove_writer")
 _OF_ACCEPTING = ("_accept_connection", "_accept_connection2", "create_task", "create_future", "_make_socket_transport", *_OF_TRANSPORTS)
 
 
-def _shipped(name: str) -> Any:
-    """What asyncio's class has under a name, None if that is not asyncio's own function: somebody replaced it already."""
-    function = getattr(_UnixLoop, name)
+def _is_asyncios(function: Any) -> bool:
     module = getattr(function, "__globals__", {}).get("__name__", "")
-    return function if module.startswith("asyncio.") and not hasattr(function, "__wrapped__") else None
+    return module.startswith("asyncio.") and not hasattr(function, "__wrapped__")
+
+
+def _shipped(name: str) -> Any:
+    """What asyncio's classes have under a name, None if one of it is not asyncio's own function: somebody replaced it already."""
+    chain = tuple(vars(base)[name] for base in _UnixLoop.__mro__ if name in vars(base))
+    return chain if all(map(_is_asyncios, chain)) else None
 
 
 def _stands_in_front(name: str) -> bool:

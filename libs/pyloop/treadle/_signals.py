@@ -109,7 +109,7 @@ class Signals:
         """
         replaced = self._patched("add_signal_handler")
         if replaced is not None:
-            return replaced(self, sig, callback, *args)
+            return replaced(sig, callback, *args)
         if coroutines.iscoroutine(callback) or _iscoroutinefunction(callback):
             raise TypeError("coroutines cannot be used with add_signal_handler()")
         self._check_signal(sig)
@@ -141,7 +141,7 @@ class Signals:
         """Give a signal its default action back; True if it had a handler here."""
         replaced = self._patched("remove_signal_handler")
         if replaced is not None:
-            return bool(replaced(self, sig))
+            return bool(replaced(sig))
         self._check_signal(sig)
         try:
             del self._signal_handlers[sig]

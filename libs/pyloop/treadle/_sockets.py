@@ -61,7 +61,7 @@ class Sockets:
         """Accept a connection on a listening, non-blocking socket; return it and the peer's address."""
         replaced = self._patched("sock_accept")
         if replaced is not None:
-            return await replaced(self, sock)  # type: ignore[no-any-return]
+            return await replaced(sock)  # type: ignore[no-any-return]
         conn, address = await self._call_when_ready(sock, False, lambda: sock.accept())
         conn.setblocking(False)
         return conn, address
@@ -70,14 +70,14 @@ class Sockets:
         """Receive a datagram of at most bufsize bytes; return it and its sender's address."""
         replaced = self._patched("sock_recvfrom")
         if replaced is not None:
-            return await replaced(self, sock, bufsize)  # type: ignore[no-any-return]
+            return await replaced(sock, bufsize)  # type: ignore[no-any-return]
         return await self._call_when_ready(sock, False, lambda: sock.recvfrom(bufsize))  # type: ignore[no-any-return]
 
     async def sock_recvfrom_into(self: Any, sock: Any, buf: Any, nbytes: int = 0) -> tuple[int, Any]:
         """Receive a datagram into a buffer, at most nbytes; return its size and its sender's address."""
         replaced = self._patched("sock_recvfrom_into")
         if replaced is not None:
-            return await replaced(self, sock, buf, nbytes)  # type: ignore[no-any-return]
+            return await replaced(sock, buf, nbytes)  # type: ignore[no-any-return]
         return await self._call_when_ready(  # type: ignore[no-any-return]
             sock, False, lambda: sock.recvfrom_into(buf, nbytes or len(buf))
         )
@@ -86,7 +86,7 @@ class Sockets:
         """Send a datagram to an address; return the bytes sent."""
         replaced = self._patched("sock_sendto")
         if replaced is not None:
-            return await replaced(self, sock, data, address)  # type: ignore[no-any-return]
+            return await replaced(sock, data, address)  # type: ignore[no-any-return]
         return await self._call_when_ready(sock, True, lambda: sock.sendto(data, address))  # type: ignore[no-any-return]
 
     # What CPython has mended in its sendfile since (gh-150107): the file's position is where it ends up, also if nothing was sent

@@ -1,0 +1,280 @@
+"""What agents and tests replace: every public method that asyncio's own path calls, and scenarios that call them.
+
+A seam is a function that a program can put another in the place of: a method of asyncio's loop, handles, transports or servers, of
+socket.socket or of a thread pool. The list is made from the classes themselves, so that a new Python's new methods are on it.
+"""
+import asyncio
+import concurrent.futures
+import contextlib
+import functools
+import inspect
+import os
+import signal
+import socket
+import sys
+import tempfile
+
+from asyncio import base_events, events, transports
+
+from sockets import tcp_pair
+from twin import norm
+
+SOCKET_CALLS = ("accept", "bind", "close", "connect", "connect_ex", "detach", "getpeername", "getsockname", "getsockopt", "listen",
+                "recv", "recv_into", "recvfrom", "recvfrom_into", "send", "sendall", "sendmsg", "sendto", "setblocking", "setsockopt",
+                "shutdown")
+POOL_CALLS = ("submit", "shutdown", "_adjust_thread_count")
+# asyncio's loop wakes itself through a pair of sockets.
+OF_SELF_PIPE = {((b"\0",), ()), ((4096,), ())}
+# How often these are called says how the loop is built, not what the program does with it.
+COUNTLESS = {"_run", "time", "get_debug", "is_closed", "is_running", "getsockopt", "cancelled"}
+
+
+def _public(cls, *more):
+    return [name for name, value in vars(cls).items()
+            if (not name.startswith("_") or name in more) and inspect.isfunction(value)]
+
+
+def targets():
+    """Every (class, name) that may be replaced."""
+    found = [(cls, name) for cls in asyncio.SelectorEventLoop.__mro__[:-1] if cls.__module__ != "asyncio.events"
+             for name in _public(cls)]
+    found += [(cls, name) for cls in (events.Handle, events.TimerHandle) for name in _public(cls, "_run")]
+    found += [(cls, name) for cls in (transports.BaseTransport, transports.ReadTransport, transports.WriteTransport,
+                                      transports.Transport, transports.DatagramTransport) for name in _public(cls)]
+    found += [(base_events.Server, name) for name in _public(base_events.Server)]
+    found += [(socket.socket, name) for name in SOCKET_CALLS]
+    found += [(concurrent.futures.ThreadPoolExecutor, name) for name in POOL_CALLS]
+    return found
+
+
+def label(cls, name):
+    return f"{cls.__name__}.{name}"
+
+
+def _kind(value):
+    """What is the same in two runs of one call: a function's name, else a type and what is plain."""
+    if type(value) is int and value != 4096:  # what the self-pipe is asked for
+        return "int"
+    if inspect.isroutine(value):
+        return value.__qualname__
+    if isinstance(value, (bool, int, str, bytes, type(None))) and not (isinstance(value, str) and os.path.isabs(value)):
+        return norm(value)
+    return norm(type(value))
+
+
+def recorder(original, seen):
+    """A function that notes each call and goes on."""
+    if inspect.iscoroutinefunction(original):
+        @functools.wraps(original)
+        async def replaced(self, *args, **kwargs):
+            seen.append((tuple(map(_kind, args)), tuple(sorted(kwargs))))
+            return await original(self, *args, **kwargs)
+    else:
+        @functools.wraps(original)
+        def replaced(self, *args, **kwargs):
+            seen.append((tuple(map(_kind, args)), tuple(sorted(kwargs))))
+            return original(self, *args, **kwargs)
+    return replaced
+
+
+@contextlib.contextmanager
+def replaced(cls, name, seen):
+    """The method replaced by a recorder for a while."""
+    own = name in vars(cls)
+    original = getattr(cls, name)
+    setattr(cls, name, recorder(original, seen))
+    try:
+        yield
+    finally:
+        if own:
+            setattr(cls, name, original)
+        else:
+            delattr(cls, name)
+
+
+class Echo(asyncio.Protocol):
+    def __init__(self):
+        self.lost = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.transport.write(data)
+
+    def connection_lost(self, exc):
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+
+async def _talk(reader, writer):
+    writer.writelines([b"he", b"llo"])
+    await reader.readexactly(5)
+    writer.get_extra_info("peername")
+    writer.transport.pause_reading()
+    writer.transport.resume_reading()
+    writer.close()
+    await writer.wait_closed()
+
+
+async def _served(loop, server, *address, **kwargs):
+    made = []
+
+    def factory():
+        made.append(Echo())
+        return made[-1]
+
+    server = await server(factory, *address)
+    reader, writer = await (asyncio.open_unix_connection(address[0]) if len(address) == 1
+                            else asyncio.open_connection(*server.sockets[0].getsockname()[:2], **kwargs))
+    await _talk(reader, writer)
+    await made[0].lost
+    server.close()
+    await server.wait_closed()
+
+
+async def tcp(loop):
+    await _served(loop, loop.create_server, "127.0.0.1", 0)
+
+
+async def tcp_by_name(loop):
+    await _served(loop, loop.create_server, "127.0.0.1", 0, family=socket.AF_INET)
+
+
+async def unix(loop):
+    with tempfile.TemporaryDirectory() as folder:
+        await _served(loop, loop.create_unix_server, os.path.join(folder, "s"))
+
+
+async def own_socket(loop):
+    listener = socket.create_server(("127.0.0.1", 0))
+    sock = socket.create_connection(listener.getsockname())
+    peer, _ = listener.accept()
+    reader, writer = await asyncio.open_connection(sock=sock)
+    peer.sendall(b"hello")
+    await _talk(reader, writer)
+    peer.close()
+    listener.close()
+
+
+async def udp(loop):
+    got = loop.create_future()
+
+    class Receive(asyncio.DatagramProtocol):
+        def datagram_received(self, data, addr):
+            if not got.done():
+                got.set_result(data)
+
+    server, _ = await loop.create_datagram_endpoint(Receive, local_addr=("127.0.0.1", 0))
+    client, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, remote_addr=server.get_extra_info("sockname"))
+    client.sendto(b"x")
+    await got
+    client.close()
+    server.close()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+async def executor(loop):
+    await loop.run_in_executor(None, int)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        await loop.run_in_executor(pool, str, 5)
+
+
+async def shutdown(loop):
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()
+
+
+async def timers(loop):
+    done = loop.create_future()
+    loop.call_later(0.001, done.set_result, None)
+    loop.call_later(1000, print).cancel()
+    handle = loop.call_at(loop.time() + 1000, print)
+    handle.when(), handle.cancelled()
+    handle.cancel()
+    await done
+    await asyncio.sleep(0.001)
+
+
+async def tasks(loop):
+    async def inner():
+        await asyncio.sleep(0)
+
+    await asyncio.gather(inner(), loop.create_task(inner()))
+    await asyncio.wait_for(inner(), 5)
+    handle = loop.call_soon(print)
+    if hasattr(handle, "get_context"):  # new in Python 3.12
+        handle.get_context()
+    handle.cancel()
+    loop.call_soon_threadsafe(int)
+    await asyncio.sleep(0)
+
+
+async def sock_calls(loop):
+    a, b = tcp_pair()
+    for sock in (a, b):
+        sock.setblocking(False)
+    await loop.sock_sendall(a, b"hello")
+    await loop.sock_recv(b, 5)
+    await loop.sock_sendall(b, b"x")
+    await loop.sock_recv_into(a, bytearray(1))
+    a.close()
+    b.close()
+
+
+async def sock_server(loop):
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    client = socket.socket()
+    client.setblocking(False)
+    await loop.sock_connect(client, listener.getsockname())
+    conn, _ = await loop.sock_accept(listener)
+    for sock in (conn, client, listener):
+        sock.close()
+
+
+async def readers(loop):
+    a, b = socket.socketpair()
+    ready = loop.create_future()
+    loop.add_reader(a.fileno(), lambda: ready.done() or ready.set_result(None))
+    b.send(b"x")
+    await ready
+    loop.remove_reader(a.fileno())
+    written = loop.create_future()
+    loop.add_writer(a.fileno(), lambda: written.done() or written.set_result(None))
+    await written
+    loop.remove_writer(a.fileno())
+    a.close()
+    b.close()
+
+
+async def lookups(loop):
+    await loop.getaddrinfo("127.0.0.1", 80)
+    await loop.getaddrinfo("localhost", 80)
+    await loop.getnameinfo(("127.0.0.1", 80), socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)
+
+
+async def process(loop):
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", "pass", stdout=asyncio.subprocess.PIPE)
+    await child.communicate()
+
+
+async def signals(loop):
+    got = loop.create_future()
+    loop.add_signal_handler(signal.SIGUSR1, got.set_result, None)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    await got
+    loop.remove_signal_handler(signal.SIGUSR1)
+
+
+async def errors(loop):
+    loop.set_exception_handler(lambda loop, context: None)
+    loop.call_soon(lambda: 1 / 0)
+    await asyncio.sleep(0)
+    loop.set_exception_handler(None)
+    loop.get_exception_handler(), loop.get_task_factory(), loop.set_task_factory(None)
+
+
+SCENARIOS = {f.__name__: f for f in (tcp, tcp_by_name, unix, own_socket, udp, executor, shutdown, timers, tasks, sock_calls,
+                                     sock_server, readers, lookups, process, signals, errors)}
