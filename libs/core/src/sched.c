@@ -81,6 +81,21 @@ bool tdl_sched_running(const struct tdl_sched *s)
     return s->running;
 }
 
+bool tdl_sched_nest(struct tdl_sched *s)
+{
+    bool running = s->running;
+    s->running = false;
+    s->frozen = 0;
+    return running;
+}
+
+void tdl_sched_unnest(struct tdl_sched *s, bool was_running)
+{
+    TDL_ASSERT(!s->running);
+    s->running = was_running;
+    s->frozen = 0;
+}
+
 static void tdl__run_after(struct tdl_sched *s)
 {
     struct tdl_link *link;

@@ -516,6 +516,7 @@ static PyMethodDef loop_own_methods[] = {
     {"_run", loop_run, METH_O, NULL},
     {"_wakeup_put_aside", loop_wakeup_put_aside, METH_NOARGS, NULL},
     {"_run_once", tdl__loop_run_once, METH_NOARGS, NULL},
+    {"_run_nested", tdl__loop_run_nested, METH_NOARGS, NULL},
     {"_handle_signals", loop_handle_signals, METH_O, NULL},
     {"stop", loop_stop, METH_NOARGS,
      PyDoc_STR("stop($self, /)\n--\n\nLet run_forever return after the turn that asked.")},

@@ -381,6 +381,7 @@ void tdl__pace_ran(TdlLoop *loop);
 /* run.c: one turn after another */
 PyObject *tdl__loop_run(TdlLoop *loop, bool main_thread);
 bool tdl__loop_in_turn(const TdlLoop *loop);
+PyObject *tdl__loop_run_nested(PyObject *self, PyObject *ignored);
 PyObject *tdl__loop_run_once(PyObject *self, PyObject *ignored);
 
 /* signals.c: the wakeup descriptor is taken before a turn that may sleep (-1 if a signal's handler raised), held when the sleep

@@ -144,6 +144,29 @@ PyObject *tdl__loop_run_once(PyObject *self, PyObject *Py_UNUSED(ignored))
     return code == 0 ? Py_NewRef(Py_None) : NULL;
 }
 
+/* _run_nested(): one turn inside of a callback, for who lets a loop run inside of itself. libuv calls nobody, so no poll is under
+ * way then. */
+PyObject *tdl__loop_run_nested(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    TdlLoop *loop = TDL_LOOP(self);
+    if (tdl__check_closed(loop) < 0) {
+        return NULL;
+    }
+    unsigned long thread = PyThread_get_thread_ident();
+    if (loop->in_uv || (tdl_sched_running(&loop->sched) && loop->run_thread != thread)) {
+        PyErr_SetString(PyExc_RuntimeError, "This event loop is already running");
+        return NULL;
+    }
+    loop->run_thread = thread;
+    bool was_running = tdl_sched_nest(&loop->sched);
+    int code = run_turn(loop);
+    tdl_sched_unnest(&loop->sched, was_running);
+    if (!loop->turning && !was_running) {
+        turns_ended(loop);
+    }
+    return code == 0 ? Py_NewRef(Py_None) : NULL;
+}
+
 PyObject *tdl__loop_run(TdlLoop *loop, bool main_thread)
 {
     if (tdl__check_closed(loop) < 0) {

@@ -27,7 +27,7 @@ from ._options import option_flag, option_number
 from ._processes import Processes
 from ._signals import Signals
 from ._sockets import Sockets
-from ._support import run_handle
+from ._support import outside_of_tasks, run_handle
 
 _UnixLoop: Any = asyncio.SelectorEventLoop
 
@@ -66,6 +66,7 @@ class _Watched:
 
     def __init__(self, loop: Any) -> None:
         self._loop = weakref.proxy(loop)
+        self._ref = weakref.ref(loop)
 
     def get_key(self, fd: int) -> Any:
         events_mask = self._loop._watched(fd)
@@ -75,6 +76,16 @@ class _Watched:
 
     def get_map(self) -> Any:
         return self
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        """Run a turn, for a _run_once() that was written for asyncio's queues, as nest_asyncio's: treadle leaves nothing in them.
+
+        It may be called inside of a task, which is no task's inside while others run.
+        """
+        loop: Any = self._ref()
+        with outside_of_tasks(loop):
+            loop._run_nested()
+        return []
 
     def close(self) -> None:
         """Do nothing: the loop's poller ends with the loop."""

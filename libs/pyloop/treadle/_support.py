@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from asyncio import constants, events, format_helpers, futures, trsock
+from asyncio import constants, events, format_helpers, futures, tasks, trsock
 from asyncio.log import logger
+from collections.abc import Iterator
 from typing import Any
 
 SENDFILE_MODE = constants._SendfileMode.TRY_NATIVE
@@ -98,3 +100,16 @@ def detach_server(server: Any, transport: Any) -> None:
         server._detach(transport)
     else:
         server._detach()
+
+
+@contextlib.contextmanager
+def outside_of_tasks(loop: Any) -> Iterator[None]:
+    """Let other tasks of the loop run inside of the one that runs."""
+    task = tasks.current_task(loop)
+    if task is not None:
+        tasks._leave_task(loop, task)
+    try:
+        yield
+    finally:
+        if task is not None:
+            tasks._enter_task(loop, task)

@@ -300,6 +300,36 @@ START_TEST(what_is_pushed_after_an_item_runs_before_the_rest_and_before_an_inter
 }
 END_TEST
 
+static void run_inside(struct tdl_item *item)
+{
+    (void)item;
+    trace_add('<');
+    bool was_running = tdl_sched_nest(&sched);
+    ck_assert(was_running);
+    (void)tdl_sched_freeze(&sched);
+    (void)tdl_sched_run(&sched);
+    tdl_sched_unnest(&sched, was_running);
+    ck_assert(tdl_sched_running(&sched));
+    trace_add('>');
+}
+
+START_TEST(a_nested_run_takes_the_rest_of_the_generation_in_order_and_ends_it)
+{
+    struct tdl_item outer;
+    setup();
+    tdl_item_init(&outer, run_inside);
+    b.then = &d;
+    tdl_sched_push(&sched, &a.item);
+    tdl_sched_push(&sched, &outer);
+    tdl_sched_push(&sched, &b.item);
+    tdl_sched_push(&sched, &c.item);
+    ck_assert_str_eq(run_once(&sched), "A<BC>");
+    ck_assert(!tdl_sched_running(&sched));
+    ck_assert(tdl_sched_check(&sched));
+    ck_assert_str_eq(run_once(&sched), "D");
+}
+END_TEST
+
 SUITE("core/sched", items_have_the_promised_sizes, a_generation_runs_in_the_order_pushed,
       what_a_generation_schedules_waits_for_the_next,
       what_is_pushed_after_the_freeze_is_not_in_the_generation, an_item_may_push_itself_again_from_its_run,
@@ -308,6 +338,7 @@ SUITE("core/sched", items_have_the_promised_sizes, a_generation_runs_in_the_orde
       an_item_may_cancel_a_later_one_of_its_generation,
       an_interrupted_run_leaves_the_rest_in_front_and_in_order,
       an_interrupt_outside_of_a_run_takes_nothing_away,
+      a_nested_run_takes_the_rest_of_the_generation_in_order_and_ends_it,
       what_is_pushed_after_an_item_runs_before_the_rest_and_before_an_interrupt_takes_hold,
       a_stop_lets_the_generation_finish_and_stays_until_cleared, the_mark_counts_local_pushes,
       a_polled_queue_goes_behind_what_is_ready, drain_gives_back_everything_also_what_a_drop_adds,

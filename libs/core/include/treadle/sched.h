@@ -172,6 +172,20 @@ static inline size_t tdl_sched_left(const struct tdl_sched *s)
  * Cost:    O(1) */
 bool tdl_sched_running(const struct tdl_sched *s);
 
+/* Lets turns run inside of the running item, until tdl_sched_unnest. What is left of its generation is part of the next, in order.
+ * Thread:  owner
+ * Owns:    nothing
+ * Errors:  none; returns whether an item was running, for tdl_sched_unnest
+ * Cost:    O(1) */
+bool tdl_sched_nest(struct tdl_sched *s);
+
+/* Ends what tdl_sched_nest began: its item runs on, and its generation is over with it.
+ * Thread:  owner
+ * Owns:    nothing
+ * Errors:  none; inside of a nested run it is an assertion
+ * Cost:    O(1) */
+void tdl_sched_unnest(struct tdl_sched *s, bool was_running);
+
 /* Makes the run that is going on return after the current item. The rest of its generation stays in front,
  * in order, for the next turn.
  * Thread:  owner, from an item
