@@ -910,7 +910,7 @@ class Canceler:
 
 
 async def settle(loop, thing):
-    if asyncio.iscoroutinefunction(thing) or not isinstance(thing, asyncio.Future):
+    if not isinstance(thing, asyncio.Future):
         thing = thing()
     if thing is not None and hasattr(thing, "__await__"):
         try:

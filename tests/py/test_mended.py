@@ -13,10 +13,8 @@ import os
 import signal
 import socket
 import ssl
-import subprocess
 import sys
 import threading
-import time
 import warnings
 import weakref
 
@@ -584,6 +582,14 @@ def test_a_run_inside_a_run_leaves_the_outer_one_alone(t):
     t.run(main())
 
 
+async def shut_down(t):
+    """Lets the thread that nobody waits for any more say its last word."""
+    for thread in threading.enumerate():
+        if "_do_shutdown" in thread.name:
+            thread.join()
+    await t.turns(3)
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="the timeout is new in Python 3.12")
 @mended((3, 13))
 async def test_the_end_of_the_executor_is_waited_for_no_longer_than_asked(t):
@@ -601,6 +607,7 @@ async def test_the_end_of_the_executor_is_waited_for_no_longer_than_asked(t):
     assert [w.category for w in told] == [RuntimeWarning]
     go.set()
     await future
+    await shut_down(t)
 
 
 @mended((3, 13))
@@ -620,10 +627,7 @@ async def test_a_canceled_end_of_the_executor_blocks_nothing_and_fails_nothing(t
     assert not go.is_set()
     go.set()
     await future
-    for thread in threading.enumerate():
-        if "_do_shutdown" in thread.name:
-            thread.join(30)
-    await t.turns(3)
+    await shut_down(t)
     assert "handler" not in t.channels
 
 
