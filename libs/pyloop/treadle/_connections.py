@@ -10,9 +10,11 @@ import contextvars
 import errno
 import socket
 import sys
-from asyncio import base_events
+from asyncio import base_events, staggered
 from typing import Any
 
+
+_RACE = staggered.staggered_race  # what stands in its place later has reasons to see each race
 
 # What asyncio's call graphs show, from Python 3.14 on.
 _show: Any = getattr(asyncio, "future_add_to_awaited_by", None)
@@ -147,7 +149,8 @@ class Connections:
         **kwargs: Any,
     ) -> Any:
         """Connect to a TCP server; return (transport, protocol)."""
-        if happy_eyeballs_delay is not None and sock is None and (host is not None or port is not None):
+        raced = happy_eyeballs_delay is not None and sock is None and (host is not None or port is not None)
+        if raced and staggered.staggered_race is _RACE:
             return await self._create_raced(protocol_factory, host, port, happy_eyeballs_delay, **kwargs)
         return await super().create_connection(  # type: ignore[misc]
             protocol_factory, host, port, happy_eyeballs_delay=happy_eyeballs_delay, sock=sock, **kwargs
