@@ -102,6 +102,8 @@ EXPLAINED = {
     ("sock_calls", "recv", "EAGAIN", "stuck"),
     # A ring that cannot be mapped is out of memory, whatever mmap() calls it.
     ("*", "mmap", "EAGAIN", "other OSError"),
+    # A wakeup descriptor that is full has bytes for the loop to read; this one is told to be full while it is empty.
+    ("signals", "write", "EAGAIN", "stuck"),
     # create_server() without any socket: what newer asyncio raises, on every Python; 3.11's gives a server that serves nothing.
     ("*", "socket", "*", "other OSError"),
 }
