@@ -108,8 +108,13 @@ def outside_of_tasks(loop: Any) -> Iterator[None]:
     task = tasks.current_task(loop)
     if task is not None:
         tasks._leave_task(loop, task)
+    # From Python 3.14 on tasks of asyncio's Python class are kept by themselves.
+    kept: dict[Any, Any] = getattr(tasks, "_current_tasks", {})
+    of_python = kept.pop(loop, None)
     try:
         yield
     finally:
+        if of_python is not None:
+            kept[loop] = of_python
         if task is not None:
             tasks._enter_task(loop, task)
