@@ -1,22 +1,12 @@
-# What is found once and used by several folders. liburing is linked statically where its archive is there,
-# so that what is built does not need it at run time.
+# What is found once and used by several folders.
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 find_package(PkgConfig)
 
-set(TREADLE_HAVE_LIBURING OFF)
-if(PkgConfig_FOUND)
-  pkg_check_modules(LIBURING IMPORTED_TARGET GLOBAL liburing>=2.3)
-endif()
-if(LIBURING_FOUND)
-  set(TREADLE_HAVE_LIBURING ON)
-  find_library(TREADLE_LIBURING_ARCHIVE liburing.a HINTS ${LIBURING_LIBDIR} ${LIBURING_LIBRARY_DIRS})
-  mark_as_advanced(TREADLE_LIBURING_ARCHIVE)
-  add_library(treadle_liburing INTERFACE IMPORTED GLOBAL)
-  if(TREADLE_LIBURING_ARCHIVE)
-    target_link_libraries(treadle_liburing INTERFACE ${TREADLE_LIBURING_ARCHIVE})
-    target_include_directories(treadle_liburing SYSTEM INTERFACE ${LIBURING_INCLUDE_DIRS})
-  else()
-    target_link_libraries(treadle_liburing INTERFACE PkgConfig::LIBURING)
-  endif()
-endif()
+# treadle_missing(<what> DEBIAN p FEDORA p ALPINE p ARCH p): stops and names the packages that have it.
+function(treadle_missing what)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "DEBIAN;FEDORA;ALPINE;ARCH" "")
+  message(FATAL_ERROR "treadle needs ${what}. It is in the package\n"
+    "  ${arg_DEBIAN} on Debian and Ubuntu\n  ${arg_FEDORA} on Fedora\n"
+    "  ${arg_ALPINE} on Alpine\n  ${arg_ARCH} on Arch Linux")
+endfunction()

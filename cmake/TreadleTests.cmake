@@ -5,8 +5,8 @@ if(PkgConfig_FOUND)
   pkg_check_modules(CHECK IMPORTED_TARGET check)
 endif()
 if(NOT CHECK_FOUND)
-  message(FATAL_ERROR "The tests need the check library (Debian package check); scripts/setup installs it, "
-                      "or configure with -DTREADLE_BUILD_TESTS=OFF")
+  treadle_missing("the check library for its tests (scripts/setup installs it; or configure with -DTREADLE_BUILD_TESTS=OFF)"
+    DEBIAN check FEDORA check-devel ALPINE check-dev ARCH check)
 endif()
 
 function(treadle_add_test_program name)

@@ -62,7 +62,6 @@ static json_t *describe_build(void)
     put(build, "type", json_string(TREADLE_BUILD_TYPE));
     put(build, "compiler", json_string(TREADLE_COMPILER));
     put(build, "flags", json_string(TREADLE_FLAGS));
-    put(build, "liburing", json_string(TREADLE_LIBURING));
     /* The tools stand on the C libraries alone; libuv belongs to the Python module. */
     put(build, "libuv", json_string("none"));
     return build;

@@ -302,7 +302,8 @@ static int64_t execute_once(const struct tdl_fop *op)
     case TDL_FOP_TRUNCATE:
         return ftruncate(op->fd, (off_t)op->length);
     case TDL_FOP_RENAME:
-        return renameat2(op->fd, op->at.path, op->fd2, op->to.path, op->flags);
+        /* musl has no function for it. */
+        return syscall(SYS_renameat2, op->fd, op->at.path, op->fd2, op->to.path, op->flags);
     case TDL_FOP_UNLINK:
         return unlinkat(op->fd, op->at.path, (int)op->flags);
     case TDL_FOP_MKDIR:

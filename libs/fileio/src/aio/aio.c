@@ -1,6 +1,7 @@
 /* The linux_aio engine: one io_submit per flush. It runs only positioned transfers and syncs of regular files and block
  * devices, since io_submit of anything else may block for ever; all others go to workers. */
-#include <libaio.h>
+#include <errno.h>
+#include <linux/aio_abi.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -15,7 +16,7 @@
 #define BATCH 128u
 
 struct aio {
-    io_context_t context;
+    aio_context_t context;
     struct iocb *blocks; /* one per operation in flight */
     struct iocb **free;
     uint32_t free_count;
@@ -24,14 +25,13 @@ struct aio {
     bool workers_joined;
 };
 
-/* The calls themselves: libaio's archive carries versioned symbols that no shared object can hold, and its library would be
- * one more thing to have at run time. */
+/* The calls themselves, which the C library does not have. */
 static int code_of(long res)
 {
     return res < 0 ? -errno : (int)res;
 }
 
-static int aio_setup(uint32_t count, io_context_t *context)
+static int aio_setup(uint32_t count, aio_context_t *context)
 {
     int rc;
     do
@@ -40,12 +40,12 @@ static int aio_setup(uint32_t count, io_context_t *context)
     return rc;
 }
 
-static int aio_submit(io_context_t context, uint32_t count, struct iocb **blocks)
+static int aio_submit(aio_context_t context, uint32_t count, struct iocb **blocks)
 {
     return code_of(syscall(SYS_io_submit, context, (long)count, blocks));
 }
 
-static int aio_reap(io_context_t context, struct io_event *events)
+static int aio_reap(aio_context_t context, struct io_event *events)
 {
     struct timespec none = {.tv_sec = 0, .tv_nsec = 0};
     return code_of(syscall(SYS_io_getevents, context, 0L, (long)BATCH, events, &none));
@@ -54,6 +54,11 @@ static int aio_reap(io_context_t context, struct io_event *events)
 static struct aio *backend(const struct tdl_fio *f)
 {
     return (struct aio *)f->backend;
+}
+
+static struct tdl_fop *op_of(uint64_t data)
+{
+    return (struct tdl_fop *)(uintptr_t)data;
 }
 
 static void close_fds(struct aio *a)
@@ -113,7 +118,7 @@ static int start(struct tdl_fio *f)
 
 static void stop(struct tdl_fio *f)
 {
-    tdl__aio_retire((unsigned long)(uintptr_t)backend(f)->context);
+    tdl__aio_retire(backend(f)->context);
     free_aio(backend(f));
     f->backend = NULL;
 }
@@ -142,28 +147,39 @@ static int fit_for_kernel(const struct tdl_fio *f, const struct tdl_fop *op)
     return S_ISREG(st.st_mode) || S_ISBLK(st.st_mode);
 }
 
+static void fill(struct iocb *block, uint16_t code, int fd, const void *data, uint64_t length,
+                 uint64_t offset)
+{
+    memset(block, 0, sizeof *block);
+    block->aio_lio_opcode = code;
+    block->aio_fildes = (uint32_t)fd;
+    block->aio_buf = (uint64_t)(uintptr_t)data;
+    block->aio_nbytes = length;
+    block->aio_offset = (int64_t)offset;
+}
+
 static void prepare(const struct tdl_fio *f, struct iocb *block, const struct tdl_fop *op)
 {
     struct tdl__span span;
     tdl__transfer_span(op, f->options.chunk_max, &span);
     switch ((enum tdl_fop_code)op->code) {
     case TDL_FOP_READ:
-        io_prep_pread(block, op->fd, span.buffer, span.length, (long long)span.offset);
+        fill(block, IOCB_CMD_PREAD, op->fd, span.buffer, span.length, span.offset);
         break;
     case TDL_FOP_WRITE:
-        io_prep_pwrite(block, op->fd, span.buffer, span.length, (long long)span.offset);
+        fill(block, IOCB_CMD_PWRITE, op->fd, span.buffer, span.length, span.offset);
         break;
     case TDL_FOP_READV:
-        io_prep_preadv(block, op->fd, span.vector, (int)span.count, (long long)span.offset);
+        fill(block, IOCB_CMD_PREADV, op->fd, span.vector, span.count, span.offset);
         break;
     case TDL_FOP_WRITEV:
-        io_prep_pwritev(block, op->fd, span.vector, (int)span.count, (long long)span.offset);
+        fill(block, IOCB_CMD_PWRITEV, op->fd, span.vector, span.count, span.offset);
         break;
     case TDL_FOP_FSYNC:
-        io_prep_fsync(block, op->fd);
+        fill(block, IOCB_CMD_FSYNC, op->fd, NULL, 0, 0);
         break;
     default:
-        io_prep_fdsync(block, op->fd);
+        fill(block, IOCB_CMD_FDSYNC, op->fd, NULL, 0, 0);
         break;
     }
 }
@@ -210,8 +226,9 @@ static uint32_t collect(struct tdl_fio *f, struct iocb **batch)
         }
         struct iocb *block = a->free[--a->free_count];
         prepare(f, block, op);
-        io_set_eventfd(block, a->event_fd);
-        block->data = op;
+        block->aio_flags = IOCB_FLAG_RESFD;
+        block->aio_resfd = (uint32_t)a->event_fd;
+        block->aio_data = (uint64_t)(uintptr_t)op;
         op->work = block;
         tdl__fio_sent(f, op, TDL__ROUTE_ENGINE);
         batch[count++] = block;
@@ -232,13 +249,13 @@ static bool refuse_first(struct tdl_fio *f, struct iocb **batch, uint32_t count,
     if (error == -EAGAIN && f->inflight_count - tdl__workers_running(f) > count) {
         /* Out of kernel requests: completions will make room. */
         for (uint32_t i = count; i > 0; i--) {
-            struct tdl_fop *op = (struct tdl_fop *)batch[i - 1]->data;
+            struct tdl_fop *op = op_of(batch[i - 1]->aio_data);
             give_back(a, op);
             tdl__fio_unsent(f, op);
         }
         return false;
     }
-    struct tdl_fop *op = (struct tdl_fop *)batch[0]->data;
+    struct tdl_fop *op = op_of(batch[0]->aio_data);
     give_back(a, op);
     if (error != -EINVAL && error != -EOPNOTSUPP) {
         tdl__fio_finish(f, op, error);
@@ -284,9 +301,9 @@ static void reap(struct tdl_fio *f)
         got = aio_reap(a->context, events);
         f->stats.other_calls++;
         for (int i = 0; i < got; i++) {
-            struct tdl_fop *op = (struct tdl_fop *)events[i].data;
+            struct tdl_fop *op = op_of(events[i].data);
             give_back(a, op);
-            tdl__fio_complete(f, op, (int64_t)events[i].res);
+            tdl__fio_complete(f, op, events[i].res);
         }
     } while (got == (int)BATCH || got == -EINTR);
     if (tdl__workers_running(f) > 0)

@@ -4,9 +4,6 @@
 
 #include "uring.h"
 
-/* Newer than the headers of liburing 2.3 (kernel 6.9). */
-#define OP_FTRUNCATE 55
-
 /* Where a chain's probe of the end puts the byte it should not find; nobody reads it. */
 static char probe_byte;
 
@@ -27,18 +24,18 @@ static void prepare_transfer(const struct tdl_fio *f, const struct tdl__ring *r,
     bool pinned = span.buffer != NULL && is_pinned(f, r, &span);
     switch ((enum tdl_fop_code)op->code) {
     case TDL_FOP_READ:
-        io_uring_prep_read(sqe, op->fd, span.buffer, (unsigned)span.length, span.offset);
-        sqe->opcode = pinned ? IORING_OP_READ_FIXED : IORING_OP_READ;
+        tdl__sqe_fill(sqe, pinned ? IORING_OP_READ_FIXED : IORING_OP_READ, op->fd, span.buffer,
+                      (uint32_t)span.length, span.offset);
         break;
     case TDL_FOP_WRITE:
-        io_uring_prep_write(sqe, op->fd, span.buffer, (unsigned)span.length, span.offset);
-        sqe->opcode = pinned ? IORING_OP_WRITE_FIXED : IORING_OP_WRITE;
+        tdl__sqe_fill(sqe, pinned ? IORING_OP_WRITE_FIXED : IORING_OP_WRITE, op->fd, span.buffer,
+                      (uint32_t)span.length, span.offset);
         break;
     case TDL_FOP_READV:
-        io_uring_prep_readv(sqe, op->fd, span.vector, span.count, span.offset);
+        tdl__sqe_fill(sqe, IORING_OP_READV, op->fd, span.vector, span.count, span.offset);
         break;
     default:
-        io_uring_prep_writev(sqe, op->fd, span.vector, span.count, span.offset);
+        tdl__sqe_fill(sqe, IORING_OP_WRITEV, op->fd, span.vector, span.count, span.offset);
         break;
     }
 }
@@ -47,43 +44,51 @@ static void prepare_single(struct io_uring_sqe *sqe, const struct tdl_fop *op)
 {
     switch ((enum tdl_fop_code)op->code) {
     case TDL_FOP_FSYNC:
-        io_uring_prep_fsync(sqe, op->fd, 0);
+        tdl__sqe_fill(sqe, IORING_OP_FSYNC, op->fd, NULL, 0, 0);
         break;
     case TDL_FOP_FDATASYNC:
-        io_uring_prep_fsync(sqe, op->fd, IORING_FSYNC_DATASYNC);
+        tdl__sqe_fill(sqe, IORING_OP_FSYNC, op->fd, NULL, 0, 0);
+        sqe->fsync_flags = IORING_FSYNC_DATASYNC;
         break;
     case TDL_FOP_OPEN:
-        io_uring_prep_openat(sqe, op->fd, op->at.path, (int)op->flags, (mode_t)op->mode);
+        tdl__sqe_fill(sqe, IORING_OP_OPENAT, op->fd, op->at.path, op->mode, 0);
+        sqe->open_flags = op->flags;
         break;
     case TDL_FOP_CLOSE:
-        io_uring_prep_close(sqe, op->fd);
+        tdl__sqe_fill(sqe, IORING_OP_CLOSE, op->fd, NULL, 0, 0);
         break;
     case TDL_FOP_STATX:
-        io_uring_prep_statx(sqe, op->fd, op->at.path, (int)op->flags, op->mode, op->to.statx);
+        tdl__sqe_fill(sqe, IORING_OP_STATX, op->fd, op->at.path, op->mode, (uint64_t)(uintptr_t)op->to.statx);
+        sqe->statx_flags = op->flags;
         break;
     case TDL_FOP_FALLOCATE:
-        io_uring_prep_rw(IORING_OP_FALLOCATE, sqe, op->fd, NULL, op->mode, op->offset);
+        tdl__sqe_fill(sqe, IORING_OP_FALLOCATE, op->fd, NULL, op->mode, op->offset);
         sqe->addr = op->length;
         break;
     case TDL_FOP_TRUNCATE:
-        io_uring_prep_rw(OP_FTRUNCATE, sqe, op->fd, NULL, 0, op->length);
+        tdl__sqe_fill(sqe, TDL__OP_FTRUNCATE, op->fd, NULL, 0, op->length);
         break;
     case TDL_FOP_RENAME:
-        io_uring_prep_renameat(sqe, op->fd, op->at.path, op->fd2, op->to.path, op->flags);
+        tdl__sqe_fill(sqe, IORING_OP_RENAMEAT, op->fd, op->at.path, (uint32_t)op->fd2,
+                      (uint64_t)(uintptr_t)op->to.path);
+        sqe->rename_flags = op->flags;
         break;
     case TDL_FOP_UNLINK:
-        io_uring_prep_unlinkat(sqe, op->fd, op->at.path, (int)op->flags);
+        tdl__sqe_fill(sqe, IORING_OP_UNLINKAT, op->fd, op->at.path, 0, 0);
+        sqe->unlink_flags = op->flags;
         break;
     case TDL_FOP_MKDIR:
-        io_uring_prep_mkdirat(sqe, op->fd, op->at.path, (mode_t)op->mode);
+        tdl__sqe_fill(sqe, IORING_OP_MKDIRAT, op->fd, op->at.path, op->mode, 0);
         break;
     case TDL_FOP_SPLICE:
-        io_uring_prep_splice(sqe, op->fd, (int64_t)op->offset, op->fd2, (int64_t)op->offset2,
-                             (unsigned)(op->length < TDL__CHUNK_MAX ? op->length : TDL__CHUNK_MAX),
-                             op->flags);
+        tdl__sqe_fill(sqe, IORING_OP_SPLICE, op->fd2, NULL,
+                      (uint32_t)(op->length < TDL__CHUNK_MAX ? op->length : TDL__CHUNK_MAX), op->offset2);
+        sqe->splice_fd_in = op->fd;
+        sqe->splice_off_in = op->offset;
+        sqe->splice_flags = op->flags;
         break;
     default:
-        io_uring_prep_nop(sqe);
+        tdl__sqe_fill(sqe, IORING_OP_NOP, -1, NULL, 0, 0);
         break;
     }
 }
@@ -93,20 +98,23 @@ static void prepare_chain(struct tdl__ring *r, struct tdl_fop *op)
 {
     struct io_uring_sqe *sqe = tdl__ring_sqe(r);
     /* A registered file is never inherited, and the kernel refuses O_CLOEXEC for one. */
-    io_uring_prep_openat_direct(sqe, op->fd, op->at.path, (int)op->flags & ~O_CLOEXEC, 0, op->slot);
+    tdl__sqe_fill(sqe, IORING_OP_OPENAT, op->fd, op->at.path, 0, 0);
+    sqe->open_flags = op->flags & ~(uint32_t)O_CLOEXEC;
+    sqe->file_index = (uint32_t)op->slot + 1; /* of registered files, where 0 is none */
     sqe->flags |= IOSQE_IO_LINK;
     sqe->user_data = tdl__uring_data(op, TDL__PART_OPEN);
     sqe = tdl__ring_sqe(r);
     unsigned length = (unsigned)(op->length < TDL__CHUNK_MAX ? op->length : TDL__CHUNK_MAX);
-    io_uring_prep_read(sqe, op->slot, op->to.buffer, length, TDL_FOP_POSITION);
+    tdl__sqe_fill(sqe, IORING_OP_READ, op->slot, op->to.buffer, length, TDL_FOP_POSITION);
     sqe->flags |= IOSQE_FIXED_FILE | IOSQE_IO_HARDLINK;
     sqe->user_data = tdl__uring_data(op, TDL__PART_READ);
     sqe = tdl__ring_sqe(r);
-    io_uring_prep_read(sqe, op->slot, &probe_byte, 1, TDL_FOP_POSITION);
+    tdl__sqe_fill(sqe, IORING_OP_READ, op->slot, &probe_byte, 1, TDL_FOP_POSITION);
     sqe->flags |= IOSQE_FIXED_FILE | IOSQE_IO_HARDLINK;
     sqe->user_data = tdl__uring_data(op, TDL__PART_PROBE);
     sqe = tdl__ring_sqe(r);
-    io_uring_prep_close_direct(sqe, op->slot);
+    tdl__sqe_fill(sqe, IORING_OP_CLOSE, 0, NULL, 0, 0);
+    sqe->file_index = (uint32_t)op->slot + 1;
     sqe->user_data = tdl__uring_data(op, TDL__PART_CLOSE);
     op->parts = TDL__CHAIN_PARTS;
     op->result = 0;
@@ -140,7 +148,7 @@ static const uint8_t kernel_op[TDL_FOP_CODES] = {
     [TDL_FOP_CLOSE] = IORING_OP_CLOSE,
     [TDL_FOP_STATX] = IORING_OP_STATX,
     [TDL_FOP_FALLOCATE] = IORING_OP_FALLOCATE,
-    [TDL_FOP_TRUNCATE] = OP_FTRUNCATE,
+    [TDL_FOP_TRUNCATE] = TDL__OP_FTRUNCATE,
     [TDL_FOP_RENAME] = IORING_OP_RENAMEAT,
     [TDL_FOP_UNLINK] = IORING_OP_UNLINKAT,
     [TDL_FOP_MKDIR] = IORING_OP_MKDIRAT,
@@ -155,7 +163,7 @@ uint32_t tdl__uring_kernel_ops(const struct tdl__ring *r)
         char room[sizeof(struct io_uring_probe) + OPS * sizeof(struct io_uring_probe_op)];
     } reply;
     memset(&reply, 0, sizeof reply);
-    if (io_uring_register((unsigned)r->fd, IORING_REGISTER_PROBE, &reply, OPS) < 0)
+    if (tdl__sys_io_uring_register(r->fd, IORING_REGISTER_PROBE, &reply, OPS) < 0)
         return 1u << TDL_FOP_READV | 1u << TDL_FOP_WRITEV | 1u << TDL_FOP_FSYNC | 1u << TDL_FOP_FDATASYNC |
                1u << TDL_FOP_NOP;
     uint32_t ops = 0;

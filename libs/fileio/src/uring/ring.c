@@ -7,9 +7,6 @@
 #include "../internal.h"
 #include "treadle/atomic.h"
 
-/* Newer than the headers of liburing 2.3. */
-#define SETUP_NO_SQARRAY (1u << 16)
-
 #define COOP (IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG)
 
 /* A polling thread that sleeps after one tick; the shortest the kernel knows. */
@@ -18,7 +15,7 @@
 /* From the newest set down to none; each line is one kernel generation. */
 static const uint32_t flag_sets[] = {
     IORING_SETUP_SINGLE_ISSUER | COOP | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE |
-        SETUP_NO_SQARRAY,
+        TDL__SETUP_NO_SQARRAY,
     IORING_SETUP_SINGLE_ISSUER | COOP | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE,
     COOP | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE,
     IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE,
@@ -28,7 +25,7 @@ static const uint32_t flag_sets[] = {
 
 static int setup(uint32_t entries, struct io_uring_params *p)
 {
-    return TDL_FAIL(TDL_FAIL_SYSCALL) ? -ENOMEM : io_uring_setup(entries, p);
+    return TDL_FAIL(TDL_FAIL_SYSCALL) ? -ENOMEM : tdl__sys_io_uring_setup(entries, p);
 }
 
 static int setup_by_trial(const struct tdl__ring_wish *wish, struct io_uring_params *p)
@@ -83,7 +80,7 @@ static int map_rings(struct tdl__ring *r, const struct io_uring_params *p)
     r->cq_head = (uint32_t *)(void *)(cq + p->cq_off.head);
     r->cq_tail = (uint32_t *)(void *)(cq + p->cq_off.tail);
     r->cqes = (struct io_uring_cqe *)(void *)(cq + p->cq_off.cqes);
-    if (!(p->flags & SETUP_NO_SQARRAY)) {
+    if (!(p->flags & TDL__SETUP_NO_SQARRAY)) {
         uint32_t *array = (uint32_t *)(void *)(sq + p->sq_off.array);
         for (uint32_t i = 0; i < p->sq_entries; i++)
             array[i] = i;
@@ -168,12 +165,11 @@ __attribute__((noinline)) int tdl__ring_enter(struct tdl__ring *r, uint32_t subm
     if (TDL_FAIL(TDL_FAIL_SYSCALL))
         return -ENOMEM;
     if (timeout_ns == UINT64_MAX || !(r->features & IORING_FEAT_EXT_ARG))
-        return io_uring_enter2((unsigned)r->fd, submit, wait, flags, NULL, 0);
+        return tdl__sys_io_uring_enter(r->fd, submit, wait, flags, NULL, 0);
     struct __kernel_timespec limit = {.tv_sec = (int64_t)(timeout_ns / 1000000000u),
                                       .tv_nsec = (long long)(timeout_ns % 1000000000u)};
     struct io_uring_getevents_arg arg = {.ts = (uint64_t)(uintptr_t)&limit};
-    return io_uring_enter2((unsigned)r->fd, submit, wait, flags | IORING_ENTER_EXT_ARG,
-                           (sigset_t *)(void *)&arg, sizeof arg);
+    return tdl__sys_io_uring_enter(r->fd, submit, wait, flags | IORING_ENTER_EXT_ARG, &arg, sizeof arg);
 }
 
 uint32_t tdl__ring_ready(const struct tdl__ring *r)
@@ -195,7 +191,7 @@ bool tdl__ring_holds_back(const struct tdl__ring *r)
 /* A filter may allow the setup and refuse the entering; only a real completion proves the ring. */
 static int prove(struct tdl__ring *r)
 {
-    io_uring_prep_nop(tdl__ring_sqe(r));
+    tdl__sqe_fill(tdl__ring_sqe(r), IORING_OP_NOP, -1, NULL, 0, 0);
     uint32_t count = tdl__ring_publish(r);
     bool polled = (r->setup_flags & IORING_SETUP_SQPOLL) != 0;
     int rc;

@@ -1,11 +1,11 @@
-/* One io_uring: mapped memory, tails and heads, and the enter call. Knows nothing of operations.
- * Mapped here and not by liburing's queue_init, since 2.3 writes the index array that a ring with NO_SQARRAY does not have. */
+/* One io_uring: mapped memory, tails and heads, and the enter call. Knows nothing of operations. */
 #ifndef TREADLE_FILEIO_RING_H
 #define TREADLE_FILEIO_RING_H
 
-#include <liburing.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "abi.h"
 
 struct tdl__ring_wish {
     uint32_t sq_entries;

@@ -47,7 +47,7 @@ static int register_files(struct tdl__uring *u)
 {
     int none[TDL__CHAIN_SLOTS];
     memset(none, -1, sizeof none);
-    int rc = io_uring_register((unsigned)u->main.fd, IORING_REGISTER_FILES, none, TDL__CHAIN_SLOTS);
+    int rc = tdl__sys_io_uring_register(u->main.fd, IORING_REGISTER_FILES, none, TDL__CHAIN_SLOTS);
     u->free_slots = rc < 0 ? 0 : UINT64_MAX;
     return rc;
 }
@@ -151,7 +151,7 @@ static void watch_workers(struct tdl_fio *f, struct tdl__uring *u)
     if (u->workers_watched || tdl__workers_running(f) == 0 || tdl__ring_space(&u->main) == 0)
         return;
     struct io_uring_sqe *sqe = tdl__ring_sqe(&u->main);
-    io_uring_prep_poll_add(sqe, tdl__workers_fd(f), POLLIN);
+    tdl__sqe_poll_add(sqe, tdl__workers_fd(f), POLLIN);
     sqe->user_data = TDL__DATA_WORKERS;
     u->workers_watched = true;
 }
@@ -385,7 +385,7 @@ static void cancel_probes(struct tdl_fio *f, struct tdl__uring *u)
             break;
         }
         struct io_uring_sqe *sqe = tdl__ring_sqe(&u->main);
-        io_uring_prep_cancel64(sqe, tdl__uring_data(op, TDL__PART_PROBE), 0);
+        tdl__sqe_cancel(sqe, tdl__uring_data(op, TDL__PART_PROBE), 0);
         sqe->user_data = TDL__DATA_NOBODY;
     }
     kick(f, u, &u->main, 0, UINT64_MAX, NULL);
@@ -425,7 +425,9 @@ static int uring_wait(struct tdl_fio *f, uint64_t timeout_ns)
     /* Another thread than the ring's may not enter it, but it may wait for its descriptor. */
     if (rc == -EEXIST && f->inflight_count > 0)
         return tdl__fio_wait_readable(u->main.fd, timeout_ns);
-    return rc == -EBADF || rc == -EOPNOTSUPP ? -EBADF : 0; /* somebody closed the ring, and perhaps opened something else */
+    return rc == -EBADF || rc == -EOPNOTSUPP
+               ? -EBADF
+               : 0; /* somebody closed the ring, and perhaps opened something else */
 }
 
 static void ask_to_cancel(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, uint64_t data,
@@ -436,7 +438,7 @@ static void ask_to_cancel(struct tdl_fio *f, struct tdl__uring *u, struct tdl__r
     if (tdl__ring_space(r) == 0)
         return;
     struct io_uring_sqe *sqe = tdl__ring_sqe(r);
-    io_uring_prep_cancel64(sqe, data, (int)flags);
+    tdl__sqe_cancel(sqe, data, flags);
     sqe->user_data = TDL__DATA_NOBODY;
     if (r == &u->main)
         kick(f, u, r, 0, UINT64_MAX, NULL);
@@ -496,7 +498,7 @@ static void cancel_all(struct tdl_fio *f)
 static int pin(struct tdl_fio *f, void *memory, size_t length)
 {
     struct iovec one = {.iov_base = memory, .iov_len = length};
-    int rc = io_uring_register((unsigned)backend(f)->main.fd, IORING_REGISTER_BUFFERS, &one, 1);
+    int rc = tdl__sys_io_uring_register(backend(f)->main.fd, IORING_REGISTER_BUFFERS, &one, 1);
     return rc < 0 ? rc : 0;
 }
 
