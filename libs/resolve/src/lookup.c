@@ -11,7 +11,13 @@
 __attribute__((noinline)) static void ask_forward(struct tdl_lookup *lookup)
 {
     errno = 0;
-    lookup->eai = getaddrinfo(lookup->node, lookup->service, &lookup->ask.hints, &lookup->rows);
+    const struct addrinfo hints = {
+        .ai_flags = lookup->ask.hints.flags,
+        .ai_family = lookup->ask.hints.family,
+        .ai_socktype = lookup->ask.hints.socktype,
+        .ai_protocol = lookup->ask.hints.protocol,
+    };
+    lookup->eai = getaddrinfo(lookup->node, lookup->service, &hints, &lookup->rows);
     lookup->system_errno = lookup->eai == EAI_SYSTEM ? errno : 0;
     if (lookup->eai != 0)
         lookup->rows = NULL;
@@ -107,10 +113,10 @@ int tdl_lookup_forward(struct tdl_lookup *lookup, const char *node, const char *
     lookup->service = put_text(&at, service, service_size);
     memset(&lookup->ask.hints, 0, sizeof lookup->ask.hints);
     if (hints != NULL) {
-        lookup->ask.hints.ai_flags = hints->ai_flags;
-        lookup->ask.hints.ai_family = hints->ai_family;
-        lookup->ask.hints.ai_socktype = hints->ai_socktype;
-        lookup->ask.hints.ai_protocol = hints->ai_protocol;
+        lookup->ask.hints.flags = hints->ai_flags;
+        lookup->ask.hints.family = hints->ai_family;
+        lookup->ask.hints.socktype = hints->ai_socktype;
+        lookup->ask.hints.protocol = hints->ai_protocol;
     }
     return 0;
 }

@@ -25,6 +25,7 @@
 extern "C" {
 #endif
 
+struct addrinfo; /* netdb.h declares it to who asks for POSIX only, strict C does not */
 struct tdl_lookup;
 typedef void (*tdl_lookup_fn)(struct tdl_lookup *lookup);
 
@@ -47,7 +48,12 @@ struct tdl_lookup {
     int flags;
     socklen_t address_length;
     union {
-        struct addrinfo hints;
+        struct {
+            int flags;
+            int family;
+            int socktype;
+            int protocol;
+        } hints;
         struct sockaddr_storage address;
     } ask;
 };

@@ -24,6 +24,8 @@
 extern "C" {
 #endif
 
+struct addrinfo; /* netdb.h declares it to who asks for POSIX only, strict C does not */
+
 #define TDL_NUMERIC_ROWS_MAX 3u
 #define TDL_NUMERIC_HOST_MAX 64u /* address, '%', interface name, NUL */
 #define TDL_NUMERIC_SERVICE_MAX 8u
