@@ -1,6 +1,7 @@
 # The layer table: what each library may link and include. It is the link table of the build, and
 # tools/layers.py holds every #include against it.
-set(TREADLE_LIBS base core wake hold pool resolve fileio)
+set(treadle_known base core wake hold pool resolve fileio)
+set(TREADLE_LIBRARIES "${treadle_known}" CACHE STRING "C libraries to build, with those they stand on; the others are left out")
 
 set(TREADLE_LAYER_base "")
 set(TREADLE_LAYER_core base)
@@ -11,6 +12,32 @@ set(TREADLE_LAYER_resolve base wake pool)
 set(TREADLE_LAYER_fileio base wake pool)
 set(TREADLE_LAYER_pyloop base core wake hold pool resolve fileio)
 set(TREADLE_LAYER_cli base core wake pool resolve fileio)
+
+# The libraries of this build, each behind those it stands on.
+set(TREADLE_LIBS "")
+foreach(lib IN LISTS TREADLE_LIBRARIES)
+  if(NOT lib IN_LIST treadle_known)
+    list(JOIN treadle_known ", " treadle_known)
+    message(FATAL_ERROR "TREADLE_LIBRARIES: there is no library ${lib}, but ${treadle_known}")
+  endif()
+endforeach()
+foreach(lib IN LISTS treadle_known)
+  foreach(wanted IN LISTS TREADLE_LIBRARIES)
+    if(lib STREQUAL wanted OR lib IN_LIST TREADLE_LAYER_${wanted})
+      list(APPEND TREADLE_LIBS ${lib})
+    endif()
+  endforeach()
+endforeach()
+list(REMOVE_DUPLICATES TREADLE_LIBS)
+
+# Stops with the name of the option when a part of the build stands on a library that is left out.
+function(treadle_require_layer layer option)
+  foreach(lib IN LISTS TREADLE_LAYER_${layer})
+    if(NOT lib IN_LIST TREADLE_LIBS)
+      message(FATAL_ERROR "${option} needs the library ${lib}, which TREADLE_LIBRARIES leaves out; configure with -D${option}=OFF")
+    endif()
+  endforeach()
+endfunction()
 
 # Fills out with the targets of the layer's libraries that exist in this tree.
 function(treadle_layer_targets layer out)
