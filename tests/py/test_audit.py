@@ -6,7 +6,7 @@ import pytest
 import twin
 
 pytestmark = pytest.mark.skipif(twin.LOOP_MODULE != "treadle", reason="compares treadle with asyncio, open() and os")
-SCRIPT = str(pathlib.Path(__file__).parent / "isolated" / "audited.py")
+SCRIPT = str(pathlib.Path(__file__).parent / "audited.py")
 EVENTS = ["open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "shutil.copyfile", "socket.__new__",
           "socket.connect", "socket.bind", "socket.sendto", "socket.getaddrinfo", "socket.getnameinfo"]
 
