@@ -131,12 +131,13 @@ def test_mypy_tells_typos_in_the_names_of_the_package(tmp_path):
     assert len(told) == 5, done.stdout
 
 
-def test_mypy_accepts_the_package_itself(tmp_path, package):
+@pytest.mark.parametrize("hidden", ["_loop.pyi", "_loop.py"])
+def test_mypy_accepts_the_package_itself(tmp_path, package, hidden):
     if importlib.util.find_spec("mypy") is None:
         pytest.skip("mypy is not installed")
     # Not where it is installed: beside other packages, mypy takes those for modules of the program. The stub of the loop's
-    # module stands for its code there, and here it is the code that is looked at.
-    shutil.copytree(package, tmp_path / "treadle", ignore=shutil.ignore_patterns("*.so", "_loop.pyi"))
+    # module stands for its code there, and here each is looked at.
+    shutil.copytree(package, tmp_path / "treadle", ignore=shutil.ignore_patterns("*.so", hidden))
     startup = importlib.util.find_spec("_treadle_startup").origin
     shutil.copy(startup, tmp_path)
     done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "treadle",
