@@ -11,6 +11,8 @@ import inspect
 import os
 import signal
 import socket
+import ssl
+import subprocess
 import sys
 import tempfile
 
@@ -25,6 +27,7 @@ SOCKET_CALLS = ("accept", "bind", "close", "connect", "connect_ex", "detach", "g
 POOL_CALLS = ("submit", "shutdown", "_adjust_thread_count")
 # asyncio's loop wakes itself through a pair of sockets.
 OF_SELF_PIPE = {((b"\0",), ()), ((4096,), ())}
+TLS_RECORDS = {b"\x14\x03": "cipher", b"\x15\x03": "alert", b"\x16\x03": "handshake", b"\x17\x03": "data"}
 # How often these are called says how the loop is built, not what the program does with it.
 COUNTLESS = {"_run", "time", "get_debug", "is_closed", "is_running", "getsockopt", "cancelled"}
 
@@ -55,11 +58,22 @@ def _kind(value):
     """What is the same in two runs of one call: a function's name, else a type and what is plain."""
     if type(value) is int and value != 4096:  # what the self-pipe is asked for
         return "int"
+    if isinstance(value, bytes) and value[:2] in TLS_RECORDS:
+        return _records(value)
     if inspect.isroutine(value):
         return value.__qualname__
     if isinstance(value, (bool, int, str, bytes, type(None))) and not (isinstance(value, str) and os.path.isabs(value)):
         return norm(value)
-    return norm(type(value))
+    return norm(type(value).__name__)
+
+
+def _records(data):
+    """Which TLS records these are: what they hold is new in each run."""
+    found = []
+    while data:
+        found.append(TLS_RECORDS[data[:2]])
+        data = data[5 + int.from_bytes(data[3:5], "big"):]
+    return tuple(found)
 
 
 def recorder(original, seen):
@@ -155,6 +169,69 @@ async def own_socket(loop):
     await _talk(reader, writer)
     peer.close()
     listener.close()
+
+
+@functools.cache
+def contexts():
+    """TLS contexts of a server and of a client that trusts it."""
+    with tempfile.TemporaryDirectory() as folder:
+        key, cert = os.path.join(folder, "key.pem"), os.path.join(folder, "cert.pem")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "3650",
+                        "-keyout", key, "-out", cert, "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
+                       check=True, capture_output=True)
+        server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cafile=cert)
+        server.load_cert_chain(cert, key)
+    client.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+    return server, client
+
+
+async def _tls_talk(reader, writer):
+    """What both sides say to each other, in turns, so that no piece joins another."""
+    writer.write(b"hello")
+    await reader.readexactly(5)
+    writer.writelines([b"he", b"llo"])
+    await reader.readexactly(5)
+    writer.get_extra_info("peername"), writer.get_extra_info("cipher")
+    writer.transport.pause_reading()
+    writer.transport.resume_reading()
+    writer.close()
+    await writer.wait_closed()
+
+
+async def tls(loop):
+    server_context, context = contexts()
+    made = []
+    server = await loop.create_server(lambda: made.append(Echo()) or made[-1], "127.0.0.1", 0, ssl=server_context)
+    await _tls_talk(*await asyncio.open_connection(*server.sockets[0].getsockname(), ssl=context))
+    await made[0].lost
+    server.close()
+    await server.wait_closed()
+
+
+async def start_tls(loop):
+    server_context, context = contexts()
+    upgraded = loop.create_future()
+
+    class Upgrade(Echo):
+        def data_received(self, data):
+            self.transport.write(b"go")
+            self.upgrade = loop.create_task(self.start_tls())
+
+        async def start_tls(self):
+            echo = Echo()
+            echo.transport = await loop.start_tls(self.transport, echo, server_context, server_side=True)
+            upgraded.set_result(echo)
+
+    server = await loop.create_server(Upgrade, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    writer.write(b"up")
+    await reader.readexactly(2)
+    await writer.start_tls(context, server_hostname="127.0.0.1")
+    echo = await upgraded
+    await _tls_talk(reader, writer)
+    await echo.lost
+    server.close()
+    await server.wait_closed()
 
 
 async def udp(loop):
@@ -276,5 +353,5 @@ async def errors(loop):
     loop.get_exception_handler(), loop.get_task_factory(), loop.set_task_factory(None)
 
 
-SCENARIOS = {f.__name__: f for f in (tcp, tcp_by_name, unix, own_socket, udp, executor, shutdown, timers, tasks, sock_calls,
-                                     sock_server, readers, lookups, process, signals, errors)}
+SCENARIOS = {f.__name__: f for f in (tcp, tcp_by_name, unix, own_socket, tls, start_tls, udp, executor, shutdown, timers, tasks,
+                                     sock_calls, sock_server, readers, lookups, process, signals, errors)}

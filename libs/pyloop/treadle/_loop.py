@@ -365,21 +365,21 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
 
     create_datagram_endpoint.__wrapped__ = _UnixLoop.create_datagram_endpoint  # type: ignore[attr-defined]
 
-    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **kwargs: Any) -> Any:
+    async def create_server(self, protocol_factory: Any, *args: Any, **kwargs: Any) -> Any:
         """Listen on a host and port, or on several hosts; return the server. Arguments and errors are asyncio's."""
         replaced = self._patched("create_server")
         if replaced is not None:
-            return await replaced(protocol_factory, host, port, **kwargs)
-        return await self._serve(_UnixLoop.create_server, protocol_factory, host, port, **kwargs)
+            return await replaced(protocol_factory, *args, **kwargs)
+        return await self._serve(_UnixLoop.create_server, protocol_factory, *args, **kwargs)
 
     create_server.__wrapped__ = _UnixLoop.create_server  # type: ignore[attr-defined]
 
-    async def create_unix_server(self, protocol_factory: Any, path: Any = None, **kwargs: Any) -> Any:
+    async def create_unix_server(self, protocol_factory: Any, *args: Any, **kwargs: Any) -> Any:
         """Listen on a path; return the server. Arguments and errors are asyncio's."""
         replaced = self._patched("create_unix_server")
         if replaced is not None:
-            return await replaced(protocol_factory, path, **kwargs)
-        return await self._serve(_UnixLoop.create_unix_server, protocol_factory, path, **kwargs)
+            return await replaced(protocol_factory, *args, **kwargs)
+        return await self._serve(_UnixLoop.create_unix_server, protocol_factory, *args, **kwargs)
 
     create_unix_server.__wrapped__ = _UnixLoop.create_unix_server  # type: ignore[attr-defined]
 
@@ -457,7 +457,20 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         self._make_socket_transport(rawsock, ssl_protocol, extra=extra, server=server, context=context)
         return ssl_protocol._app_transport
 
-    async def start_tls(
+    async def start_tls(self, transport: Any, protocol: Any, sslcontext: Any, **kwargs: Any) -> Any:
+        """Shake hands over an open transport; return the transport that protocol is to use from now on.
+
+        The timeouts are in seconds, None for asyncio's own. Raises TypeError for what is no SSLContext or no transport for it,
+        and what the handshake raises: ssl.SSLError, ConnectionError.
+        """
+        replaced = self._patched("start_tls")
+        if replaced is not None:
+            return await replaced(transport, protocol, sslcontext, **kwargs)
+        return await self._shake_hands(transport, protocol, sslcontext, **kwargs)
+
+    start_tls.__wrapped__ = _UnixLoop.start_tls  # type: ignore[attr-defined]
+
+    async def _shake_hands(
         self,
         transport: Any,
         protocol: Any,
@@ -468,17 +481,6 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         ssl_handshake_timeout: Any = None,
         ssl_shutdown_timeout: Any = None,
     ) -> Any:
-        """Shake hands over an open transport; return the transport that protocol is to use from now on.
-
-        The timeouts are in seconds, None for asyncio's own. Raises TypeError for what is no SSLContext or no transport for it,
-        and what the handshake raises: ssl.SSLError, ConnectionError.
-        """
-        replaced = self._patched("start_tls")
-        if replaced is not None:
-            return await replaced(
-                transport, protocol, sslcontext, server_side=server_side, server_hostname=server_hostname,
-                ssl_handshake_timeout=ssl_handshake_timeout, ssl_shutdown_timeout=ssl_shutdown_timeout,
-            )
         import ssl
 
         from ._tls import TLSProtocol, move_reader, take_buffered
