@@ -10,6 +10,7 @@ set(TREADLE_LAYER_hold base)
 set(TREADLE_LAYER_pool base wake)
 set(TREADLE_LAYER_resolve base wake pool)
 set(TREADLE_LAYER_fileio base wake pool)
+set(TREADLE_LAYER_ffi base core wake hold pool resolve fileio)
 set(TREADLE_LAYER_pyloop base core wake hold pool resolve fileio)
 set(TREADLE_LAYER_cli base core wake pool resolve fileio)
 

@@ -13,6 +13,10 @@ install(FILES "${PROJECT_BINARY_DIR}/treadleConfig.cmake" "${PROJECT_BINARY_DIR}
 # Relative to the .pc file, so that the installed tree can be moved.
 file(RELATIVE_PATH treadle_pc_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 string(REGEX REPLACE "/$" "" treadle_pc_prefix "\${pcfiledir}/${treadle_pc_prefix}")
+if(TREADLE_SHARED)
+  configure_file(cmake/treadle.pc.in "${PROJECT_BINARY_DIR}/treadle.pc" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/treadle.pc" DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
+endif()
 foreach(lib IN LISTS TREADLE_LIBS)
   if(TARGET treadle_${lib})
     set(treadle_pc_name ${lib})

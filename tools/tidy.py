@@ -110,7 +110,7 @@ def check_lengths(name, code):
 
 DECLARATION = re.compile(
     r"(?P<comment>/\*(?:(?!\*/).)*\*/\n)?"
-    r"(?P<code>(?:__attribute__\(\([^\n]*\)\)[ \n])?(?:static inline |extern )?"
+    r"(?P<code>(?:__attribute__\(\([^\n]*\)\)[ \n])?(?:static inline |TDL_INLINE |extern )?"
     r"(?:const |struct |enum |unsigned |_Noreturn )*\w+[ *\n]+\**(?P<name>tdl_\w+)\([^;{]*?\)"
     r"\s*(?:__attribute__[^;{]*)?[;{\n])",
     re.DOTALL | re.MULTILINE)

@@ -21,8 +21,13 @@
 extern "C" {
 #endif
 
+/* Calls too small for a jump are compiled into who calls them; the shared library has them as symbols besides. */
+#ifndef TDL_INLINE
+#define TDL_INLINE static inline
+#endif
+
 /* The struct of `type` whose field `member` is at `ptr`. */
-#define TDL_CONTAINER_OF(ptr, type, member) ((type *)((uintptr_t)(ptr) - offsetof(type, member)))
+#define TDL_CONTAINER_OF(ptr, type, member) ((type *)((uintptr_t)(ptr)-offsetof(type, member)))
 
 /* A node of one queue at a time; `mark`, `state` and `flags` belong to the lib that queues it, `user` to
  * the caller. */
@@ -45,7 +50,7 @@ struct tdl_queue {
  * Owns:    the caller keeps the queue; links that were in it are simply forgotten
  * Errors:  none
  * Cost:    O(1) */
-static inline void tdl_queue_init(struct tdl_queue *q)
+TDL_INLINE void tdl_queue_init(struct tdl_queue *q)
 {
     q->head = NULL;
     q->tail = NULL;
@@ -56,7 +61,7 @@ static inline void tdl_queue_init(struct tdl_queue *q)
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
-static inline bool tdl_queue_is_empty(const struct tdl_queue *q)
+TDL_INLINE bool tdl_queue_is_empty(const struct tdl_queue *q)
 {
     return q->head == NULL;
 }
@@ -66,7 +71,7 @@ static inline bool tdl_queue_is_empty(const struct tdl_queue *q)
  * Owns:    the caller keeps the link valid until it is popped or taken
  * Errors:  none; a link that is in a queue already corrupts both
  * Cost:    O(1) */
-static inline void tdl_queue_push(struct tdl_queue *q, struct tdl_link *link)
+TDL_INLINE void tdl_queue_push(struct tdl_queue *q, struct tdl_link *link)
 {
     link->next = NULL;
     if (q->head == NULL)
@@ -81,7 +86,7 @@ static inline void tdl_queue_push(struct tdl_queue *q, struct tdl_link *link)
  * Owns:    the caller keeps the link valid until it is popped or taken
  * Errors:  none; a link that is in a queue already corrupts both
  * Cost:    O(1) */
-static inline void tdl_queue_push_front(struct tdl_queue *q, struct tdl_link *link)
+TDL_INLINE void tdl_queue_push_front(struct tdl_queue *q, struct tdl_link *link)
 {
     if (q->head == NULL)
         q->tail = link;
@@ -94,7 +99,7 @@ static inline void tdl_queue_push_front(struct tdl_queue *q, struct tdl_link *li
  * Owns:    the link is the caller's again
  * Errors:  none
  * Cost:    O(1) */
-static inline struct tdl_link *tdl_queue_pop(struct tdl_queue *q)
+TDL_INLINE struct tdl_link *tdl_queue_pop(struct tdl_queue *q)
 {
     struct tdl_link *link = q->head;
     if (link != NULL)
@@ -107,7 +112,7 @@ static inline struct tdl_link *tdl_queue_pop(struct tdl_queue *q)
  * Owns:    as push
  * Errors:  none
  * Cost:    O(1) */
-static inline void tdl_queue_splice(struct tdl_queue *dst, struct tdl_queue *src)
+TDL_INLINE void tdl_queue_splice(struct tdl_queue *dst, struct tdl_queue *src)
 {
     if (src->head == NULL)
         return;
@@ -124,7 +129,7 @@ static inline void tdl_queue_splice(struct tdl_queue *dst, struct tdl_queue *src
  * Owns:    the links are the caller's again
  * Errors:  none
  * Cost:    O(1) */
-static inline struct tdl_link *tdl_queue_take(struct tdl_queue *q)
+TDL_INLINE struct tdl_link *tdl_queue_take(struct tdl_queue *q)
 {
     struct tdl_link *head = q->head;
     tdl_queue_init(q);
@@ -142,7 +147,7 @@ struct tdl_node {
  * Owns:    the caller keeps the node
  * Errors:  none
  * Cost:    O(1) */
-static inline void tdl_node_init(struct tdl_node *node)
+TDL_INLINE void tdl_node_init(struct tdl_node *node)
 {
     node->next = node;
     node->prev = node;
@@ -153,7 +158,7 @@ static inline void tdl_node_init(struct tdl_node *node)
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
-static inline bool tdl_node_is_linked(const struct tdl_node *node)
+TDL_INLINE bool tdl_node_is_linked(const struct tdl_node *node)
 {
     return node->next != node;
 }
@@ -163,7 +168,7 @@ static inline bool tdl_node_is_linked(const struct tdl_node *node)
  * Owns:    the caller keeps the node valid until it is removed
  * Errors:  none; a node that is in a ring already corrupts both
  * Cost:    O(1) */
-static inline void tdl_node_insert_before(struct tdl_node *at, struct tdl_node *node)
+TDL_INLINE void tdl_node_insert_before(struct tdl_node *at, struct tdl_node *node)
 {
     node->next = at;
     node->prev = at->prev;
@@ -176,7 +181,7 @@ static inline void tdl_node_insert_before(struct tdl_node *at, struct tdl_node *
  * Owns:    the node is the caller's again
  * Errors:  none
  * Cost:    O(1) */
-static inline void tdl_node_remove(struct tdl_node *node)
+TDL_INLINE void tdl_node_remove(struct tdl_node *node)
 {
     node->prev->next = node->next;
     node->next->prev = node->prev;

@@ -71,7 +71,7 @@ struct tdl_sched {
  * Owns:    the caller keeps the item
  * Errors:  none
  * Cost:    O(1) */
-static inline void tdl_item_init(struct tdl_item *item, void (*run)(struct tdl_item *))
+TDL_INLINE void tdl_item_init(struct tdl_item *item, void (*run)(struct tdl_item *))
 {
     item->link.next = NULL;
     item->link.mark = 0;
@@ -86,7 +86,7 @@ static inline void tdl_item_init(struct tdl_item *item, void (*run)(struct tdl_i
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
-static inline struct tdl_item *tdl_item_of(struct tdl_link *link)
+TDL_INLINE struct tdl_item *tdl_item_of(struct tdl_link *link)
 {
     return TDL_CONTAINER_OF(link, struct tdl_item, link);
 }
@@ -160,7 +160,7 @@ void tdl_sched_push_after(struct tdl_sched *s, struct tdl_item *item);
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
-static inline size_t tdl_sched_left(const struct tdl_sched *s)
+TDL_INLINE size_t tdl_sched_left(const struct tdl_sched *s)
 {
     return s->frozen;
 }

@@ -183,7 +183,7 @@ int tdl_fio_try(struct tdl_fio *f, struct tdl_fop *op);
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
-static inline void tdl_fio_step(struct tdl_fio *f)
+TDL_INLINE void tdl_fio_step(struct tdl_fio *f)
 {
     f->step_spent_ns = 0;
     f->step_limit_ns = f->options.step_ns;
@@ -197,7 +197,7 @@ static inline void tdl_fio_step(struct tdl_fio *f)
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
-static inline void tdl_fio_share(struct tdl_fio *f, size_t callers)
+TDL_INLINE void tdl_fio_share(struct tdl_fio *f, size_t callers)
 {
     uint32_t all = f->options.step_ns * 2 - f->options.step_ns / 4;
     uint32_t left = f->step_spent_ns < all ? (uint32_t)((all - f->step_spent_ns) / callers) : 0;
@@ -209,7 +209,7 @@ static inline void tdl_fio_share(struct tdl_fio *f, size_t callers)
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
-static inline bool tdl_fio_step_is_spent(const struct tdl_fio *f)
+TDL_INLINE bool tdl_fio_step_is_spent(const struct tdl_fio *f)
 {
     return f->step_spent_ns >= f->step_limit_ns;
 }
@@ -237,7 +237,7 @@ int tdl_fio_flush(struct tdl_fio *f);
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
-static inline void tdl_fio_hold(struct tdl_fio *f, bool held)
+TDL_INLINE void tdl_fio_hold(struct tdl_fio *f, bool held)
 {
     f->held = held;
 }
@@ -247,7 +247,7 @@ static inline void tdl_fio_hold(struct tdl_fio *f, bool held)
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
-static inline bool tdl_fio_wants_flush(const struct tdl_fio *f)
+TDL_INLINE bool tdl_fio_wants_flush(const struct tdl_fio *f)
 {
     return f->staged_count != 0;
 }

@@ -237,7 +237,7 @@ void tdl_fop_read_file(struct tdl_fop *op, int directory_fd, const char *path, v
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
-static inline struct tdl_fop *tdl_fop_of(struct tdl_link *link)
+TDL_INLINE struct tdl_fop *tdl_fop_of(struct tdl_link *link)
 {
     return (struct tdl_fop *)(void *)link;
 }
@@ -247,7 +247,7 @@ static inline struct tdl_fop *tdl_fop_of(struct tdl_link *link)
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
-static inline enum tdl_fop_state tdl_fop_state(const struct tdl_fop *op)
+TDL_INLINE enum tdl_fop_state tdl_fop_state(const struct tdl_fop *op)
 {
     return (enum tdl_fop_state)op->link.state;
 }

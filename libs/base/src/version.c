@@ -1,0 +1,6 @@
+#include "treadle/version.h"
+
+const char *tdl_version(void)
+{
+    return TDL_VERSION;
+}
