@@ -80,6 +80,15 @@ function(consume_pkgconfig)
   endif()
 endfunction()
 
+# The C and C++ programs of examples/, built and run as its CMakeLists.txt says.
+function(consume_examples)
+  fresh("${WORK}/examples")
+  run(${CMAKE_COMMAND} -S "${TREE}/examples" -B "${WORK}/examples" -G Ninja -DCMAKE_C_COMPILER=${CC} -DCMAKE_CXX_COMPILER=${CXX}
+    -DCMAKE_PREFIX_PATH=${prefix})
+  run(${CMAKE_COMMAND} --build "${WORK}/examples")
+  run(${CMAKE_CTEST_COMMAND} --test-dir "${WORK}/examples" --output-on-failure --no-tests=error --timeout 60)
+endfunction()
+
 # What TREADLE_LIBRARIES names is built with what it stands on, on a machine where pkg-config finds nothing.
 function(consume_chosen)
   set(build "${WORK}/chosen")
