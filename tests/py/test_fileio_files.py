@@ -177,7 +177,16 @@ FULL_DISK = textwrap.dedent("""
             found.append(number(exc))
         os.close(fd)
         os.unlink(path)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT)
+        found.append(at_position(os.write(fd, PATTERN), fd))
+        os.close(fd)
+        os.unlink(path)
         return found
+
+    PATTERN = bytes(range(1, 251)) * 1200
+
+    def at_position(written, fd):
+        return written, os.lseek(fd, 0, os.SEEK_CUR), os.pread(fd, 300_000, 0) == PATTERN[:written]
 
     async def subject(path):
         found = []
@@ -194,6 +203,10 @@ FULL_DISK = textwrap.dedent("""
             await files.write(fd, b"x", found[-1])
         except OSError as exc:
             found.append(number(exc))
+        os.close(fd)
+        os.unlink(path)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT)
+        found.append(at_position(await files.write(fd, PATTERN), fd))
         os.close(fd)
         os.unlink(path)
         files.close()
@@ -224,6 +237,32 @@ def test_a_small_disk_fills_up_as_it_does_for_io(tmp_path, engine):
     done = subprocess.run([*enter, sys.executable, "-c", FULL_DISK, str(tmp_path), engine], capture_output=True, text=True,
                           timeout=30, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("engine", ["linux_uring", "linux_aio", "threads"])
+def test_transfers_at_the_position_begun_together_move_each_byte_once(tmp_path, engine):
+    pieces = [bytes([i]) * 65536 for i in range(32)]
+    (tmp_path / "in").write_bytes(b"".join(pieces))
+
+    async def main():
+        files = fileio.FileContext(engine=engine)
+        try:
+            files.caps()
+        except OSError as exc:
+            pytest.skip(f"{engine} is not to be had here: {exc}")
+        with open(tmp_path / "in", "rb", buffering=0) as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # so that the kernel has to wait for them
+            got = await asyncio.gather(*[files.read(file.fileno(), 65536) for _ in pieces])
+            assert sorted(got) == pieces
+            assert file.tell() == 65536 * len(pieces)
+        with open(tmp_path / "out", "w+b", buffering=0) as file:
+            assert await asyncio.gather(*[files.write(file.fileno(), piece) for piece in pieces]) == [65536] * len(pieces)
+            got = (tmp_path / "out").read_bytes()
+            assert sorted(got[i:i + 65536] for i in range(0, len(got), 65536)) == pieces
+        files.close()
+
+    asyncio.run(main())
 
 
 def test_a_descriptor_closed_behind_the_file_is_noticed(tmp_path):

@@ -166,14 +166,22 @@ static bool take_slot(struct tdl__uring *u, struct tdl_fop *op)
     return true;
 }
 
-/* A terminal that is ready for one byte is written to in the enter itself, however many there are, and the owner waits for its
- * reader; so are other devices that do not know how not to wait. Those that are only memory never do. */
-static bool would_wait_inside(const struct tdl_fop *op)
+/* What must not be left to the kernel's entry. A terminal that is ready for one byte is written to in the enter itself, however
+ * many there are, and the owner waits for its reader; so are other devices that do not know how not to wait, but not those that
+ * are only memory. And a ring takes no lock on the position of a file: two reads get the same bytes, and a write that the
+ * disk has no room for leaves the position at its beginning, so that the next one goes over it. */
+static bool wants_call(const struct tdl_fop *op)
 {
+    bool writes = tdl__fop_is_write(op);
+    bool at_position = op->offset == TDL_FOP_POSITION;
     struct stat st;
-    if (!tdl__fop_is_write(op) || (op->offset != TDL_FOP_POSITION && op->offset != 0))
+    if (!(at_position && tdl__fop_is_transfer(op)) && !(writes && op->offset == 0))
         return false;
-    return fstat(op->fd, &st) == 0 && S_ISCHR(st.st_mode) && major(st.st_rdev) != MEMORY_MAJOR;
+    if (fstat(op->fd, &st) != 0)
+        return false;
+    if (at_position && (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode)))
+        return true;
+    return writes && S_ISCHR(st.st_mode) && major(st.st_rdev) != MEMORY_MAJOR;
 }
 
 /* Staged operations become entries until the ring is full; false when some had to stay. */
@@ -182,7 +190,7 @@ static bool fill(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r)
     struct tdl_fop *op;
     while ((op = tdl__fio_first(f)) != NULL) {
         if ((f->caps.kernel_ops & 1u << op->code) == 0 || op->routed == TDL__ROUTE_WORKERS ||
-            would_wait_inside(op)) {
+            wants_call(op)) {
             f->stats.handed_over++;
             tdl__workers_submit(f, op);
             continue;
