@@ -499,6 +499,51 @@ def test_producers_that_never_pause_do_not_run_away_from_the_loop(loop, count, w
     assert most < (300_000 if not work_s else 20_000)
 
 
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("kind", ["callbacks", "coroutines"])
+def test_a_timer_waits_for_few_of_what_producers_post(loop, kind, count):
+    """Of callbacks of 1 ms dozens run before a timer that is due, not thousands; of coroutines too, whose cost shows late."""
+    stop, posted, ran, between = [], [0] * count, 0, []
+
+    def work():
+        nonlocal ran
+        ran += 1
+        end = time.thread_time() + 1e-3
+        while time.thread_time() < end:
+            pass
+
+    async def step():
+        work()
+
+    def produce(k):
+        while not stop:
+            if kind == "callbacks":
+                loop.call_soon_threadsafe(work)
+            else:
+                asyncio.run_coroutine_threadsafe(step(), loop)
+            posted[k] += 1
+
+    threads = [threading.Thread(target=produce, args=(k,)) for k in range(count)]
+
+    async def main():
+        for thread in threads:
+            thread.start()
+        while len(between) < 10:
+            before = ran
+            await asyncio.sleep(0.001)
+            between.append(ran - before)
+        stop.append(1)
+        for thread in threads:
+            await loop.run_in_executor(None, thread.join)
+        while ran < sum(posted):
+            await asyncio.sleep(0)
+        await loop.shutdown_default_executor()
+
+    with Stall(lambda: ran):
+        loop.run_until_complete(main())
+    assert sorted(between)[5] < 60, between
+
+
 def test_a_producer_that_holds_what_the_loop_waits_for_goes_on(loop):
     lock, ran = threading.Lock(), []
 

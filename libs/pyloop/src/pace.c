@@ -7,14 +7,14 @@
 #include <time.h>
 
 enum {
-    TDL_PACE_MIN = 64,
-    TDL_PACE_FIRST = TDL_PACE_MIN,           /* before a generation was measured */
-    TDL_PACE_MAX = 32 * 1024,                /* about what one thread posts between two switches of the GIL */
-    TDL_PACE_MEASURE_MIN = TDL_PACE_MIN / 2, /* posts that make a generation worth a look at the clock */
-    TDL_PACE_RUN_NS = 5 * 1000 * 1000,       /* how long a generation of posts may run */
-    TDL_PACE_SLICE_NS = 10 * 1000 * 1000,    /* the time in which a loop that makes progress runs something */
+    TDL_PACE_MIN = 4,
+    TDL_PACE_FIRST = 32,                  /* before a generation was measured */
+    TDL_PACE_MAX = 32 * 1024,             /* about what one thread posts between two switches of the GIL */
+    TDL_PACE_MEASURE_MIN = TDL_PACE_MIN,  /* posts that make a generation worth a look at the clock */
+    TDL_PACE_RUN_NS = 5 * 1000 * 1000,    /* how long a generation of posts may run */
+    TDL_PACE_SLICE_NS = 10 * 1000 * 1000, /* the time in which a loop that makes progress runs something */
     TDL_PACE_SLICES = 10,
-    TDL_PACE_GROWTH = 4, /* from one generation to the next at most: a few callbacks need not be like many */
+    TDL_PACE_ITEMS = 3, /* that one post leads to at most, itself included */
 };
 
 void tdl__pace_open(struct tdl_pace *p)
@@ -67,7 +67,7 @@ static uint64_t progress(const TdlLoop *loop)
 static void grant(struct tdl_pace *p, uint64_t stands)
 {
     bool again = p->grant > 0 && p->stood == stands;
-    p->grant = again ? p->grant * 2 : p->limit / 8;
+    p->grant = again ? p->grant * 2 : p->limit / 8 + 1;
     p->grant = p->grant < TDL_PACE_MAX ? p->grant : TDL_PACE_MAX;
     p->stood = stands;
     p->posts = p->limit - p->grant;
@@ -114,7 +114,8 @@ void tdl__pace_producer(TdlLoop *loop)
 void tdl__pace_polled(TdlLoop *loop)
 {
     struct tdl_pace *p = &loop->pace;
-    p->measured = p->posts >= TDL_PACE_MEASURE_MIN ? loop->sched.ready_count : 0;
+    p->measured = p->posts >= TDL_PACE_MEASURE_MIN ? (uint32_t)p->posts : 0;
+    p->generation = loop->sched.ready_count;
     p->posts = 0;
     if (p->waiting > 0) {
         pthread_mutex_lock(&p->lock);
@@ -127,14 +128,30 @@ void tdl__pace_polled(TdlLoop *loop)
     }
 }
 
-/* The generation is over: learn from it how many posts the next one may have. */
+/* The most that the next limit may be. It grows by steps, since what posts lead to shows two generations later, and only while it
+ * is used; what is not used shrinks, since the next flood need not be one of callbacks as short. */
+static int32_t room(const struct tdl_pace *p)
+{
+    if ((int64_t)p->measured * 2 < p->limit) {
+        int32_t less = p->limit - p->limit / 8;
+        return less > TDL_PACE_FIRST ? less : TDL_PACE_FIRST;
+    }
+    int32_t more = p->limit + p->limit / 2;
+    return more < TDL_PACE_MAX ? more : TDL_PACE_MAX;
+}
+
+/* The generation is over: learn from it how many posts the next one may have. What posts lead to is theirs, too: a coroutine has
+ * its callback, its step and its result in one generation each. Of a generation that has more than that, the rest is not. */
 void tdl__pace_ran(TdlLoop *loop)
 {
     struct tdl_pace *p = &loop->pace;
-    uint64_t each_ns = (tdl__clock_ns() - p->begin_ns) / p->measured + 1;
+    uint64_t spent_ns = tdl__clock_ns() - p->begin_ns;
+    uint64_t shares = (uint64_t)p->measured * TDL_PACE_ITEMS;
+    uint64_t items = p->generation < shares ? shares : p->generation;
+    uint64_t each_ns = spent_ns * TDL_PACE_ITEMS / items + 1;
     uint64_t limit = TDL_PACE_RUN_NS / each_ns;
-    uint64_t most = (uint64_t)p->limit * TDL_PACE_GROWTH;
-    limit = limit < most ? limit : most;
-    p->limit = (int32_t)(limit < TDL_PACE_MIN ? TDL_PACE_MIN : limit < TDL_PACE_MAX ? limit : TDL_PACE_MAX);
+    int32_t most = room(p);
+    limit = limit < (uint64_t)most ? limit : (uint64_t)most;
+    p->limit = limit < TDL_PACE_MIN ? TDL_PACE_MIN : (int32_t)limit;
     p->measured = 0;
 }

@@ -250,7 +250,8 @@ struct tdl_pace {
     uint32_t waiting; /* producers that do */
     uint32_t polls;   /* ends of their waits; written with the GIL and the lock */
     uint64_t stood;   /* where the loop was then */
-    size_t measured;  /* items of the generation that is timed, or 0 */
+    uint32_t measured; /* posts of the generation that is timed, or 0 */
+    size_t generation; /* its items */
     uint64_t begin_ns;
     pthread_mutex_t lock;
     pthread_cond_t polled;
