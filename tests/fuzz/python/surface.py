@@ -57,7 +57,7 @@ LEFT_OUT = {
 
 
 def left_out(cls, name):
-    return name in LEFT_OUT or name in ("_run", "_run_once") and hasattr(cls, "call_soon")
+    return name in LEFT_OUT or name in ("_run", "_run_once", "_run_nested") and hasattr(cls, "call_soon")
 
 
 class Fault(Exception):
