@@ -15,13 +15,13 @@ enum {
 void tdl_hold_init(struct tdl_hold *h)
 {
     tdl_node_init(&h->entries);
-    tdl_node_init(&h->busy);
-    h->since_ns = 0;
+    tdl_atomic_init_u32(&h->word, TDL__HOLD_NONE);
     h->limit_ns = TDL_HOLD_LIMIT_NS;
-    tdl_atomic_init_u32(&h->late, false);
+    h->seen = 0;
+    h->seen_ns = 0;
     h->spare = NULL;
     h->spare_count = 0;
-    tdl__sender_open();
+    tdl__sender_open(h);
 }
 
 void tdl_hold_set_limit(struct tdl_hold *h, uint64_t limit_ns)
@@ -57,7 +57,7 @@ void tdl_hold_close(struct tdl_hold *h)
     while ((held = spare_pop(h)) != NULL)
         block_free(held);
     h->entries.next = NULL;
-    tdl__sender_close();
+    tdl__sender_close(h);
 }
 
 /* Makes room for more bytes. */
@@ -103,6 +103,32 @@ static struct tdl_held *block_new(struct tdl_hold *h, const void *data, size_t l
     return held;
 }
 
+/* The first entry. Nobody looks at the list while nothing is held, and nobody but the owner ends that. The store and the look at
+ * the thread stand against the thread's going to sleep (MO-9). */
+static bool publish_first(struct tdl_hold *h, struct tdl_held *held)
+{
+    uint32_t word = tdl_load_relaxed_u32(&h->word) + TDL__HOLD_COUNT_ONE + TDL__HOLD_HELD;
+    tdl_node_insert_before(&h->entries, &held->node);
+    tdl_store_seq_u32(&h->word, word);
+    if (tdl__sender_is_awake() || tdl__sender_rouse())
+        return true;
+    if (!tdl__hold_enter(h, TDL__HOLD_NONE))
+        return true; /* a fork has sent it meanwhile */
+    tdl_node_remove(&held->node);
+    return false;
+}
+
+static bool publish(struct tdl_hold *h, struct tdl_held *held)
+{
+    if (!tdl_node_is_linked(&h->entries))
+        return publish_first(h, held);
+    if (!tdl__hold_enter(h, TDL__HOLD_BUSY))
+        return false;
+    tdl_node_insert_before(&h->entries, &held->node);
+    tdl__hold_leave(h, TDL__HOLD_HELD);
+    return true;
+}
+
 struct tdl_held *tdl_hold_begin(struct tdl_hold *h, int fd, const int *fd_now, const void *data, size_t len)
 {
     struct tdl_held *held = tdl_hold_is_late(h) ? NULL : block_new(h, data, len);
@@ -110,29 +136,19 @@ struct tdl_held *tdl_hold_begin(struct tdl_hold *h, int fd, const int *fd_now, c
         return NULL;
     held->fd = fd;
     held->fd_now = fd_now;
-    bool wake = false;
-    tdl__sender_lock();
-    int code = tdl_hold_is_late(h) ? TDL_EAGAIN : 0;
-    if (code == 0 && !tdl_node_is_linked(&h->busy))
-        code = tdl__sender_busy_locked(h, &wake);
-    if (code == 0)
-        tdl_node_insert_before(&h->entries, &held->node);
-    tdl__sender_unlock();
-    if (wake)
-        tdl__sender_wake();
-    if (code < 0) {
-        tdl_hold_end(h, held);
-        return NULL;
-    }
-    return held;
+    if (publish(h, held))
+        return held;
+    tdl_hold_end(h, held);
+    return NULL;
 }
 
 int tdl_held_append(struct tdl_hold *h, struct tdl_held *held, const void *data, size_t len)
 {
     TDL_ASSERT(tdl_node_is_linked(&held->node));
-    tdl__sender_lock();
-    int code = tdl_hold_is_late(h) ? TDL_EAGAIN : append(held, data, len);
-    tdl__sender_unlock();
+    if (!tdl__hold_enter(h, TDL__HOLD_BUSY))
+        return TDL_EAGAIN;
+    int code = append(held, data, len);
+    tdl__hold_leave(h, TDL__HOLD_HELD);
     return code;
 }
 
@@ -144,11 +160,11 @@ struct tdl_held *tdl_hold_first(struct tdl_hold *h)
 void tdl_hold_take(struct tdl_hold *h, struct tdl_held *held)
 {
     TDL_ASSERT(tdl_node_is_linked(&held->node));
-    tdl__sender_lock();
+    bool last = h->entries.next == &held->node && h->entries.prev == &held->node;
+    bool mine = tdl__hold_enter(h, last ? TDL__HOLD_NONE : TDL__HOLD_BUSY);
     tdl_node_remove(&held->node);
-    if (!tdl_node_is_linked(&h->entries))
-        tdl_node_remove(&h->busy);
-    tdl__sender_unlock();
+    if (mine && !last)
+        tdl__hold_leave(h, TDL__HOLD_HELD);
 }
 
 void tdl_hold_end(struct tdl_hold *h, struct tdl_held *held)
@@ -165,11 +181,12 @@ void tdl_hold_end(struct tdl_hold *h, struct tdl_held *held)
 
 bool tdl_hold_is_late(const struct tdl_hold *h)
 {
-    return tdl_load_relaxed_u32(&h->late) != 0;
+    return (tdl_load_relaxed_u32(&h->word) & TDL__HOLD_STATE) == TDL__HOLD_SENT;
 }
 
 void tdl_hold_over(struct tdl_hold *h)
 {
+    TDL_ASSERT(!tdl_node_is_linked(&h->entries));
     if (tdl_hold_is_late(h))
-        tdl_store_relaxed_u32(&h->late, false);
+        tdl__hold_leave(h, TDL__HOLD_NONE);
 }

@@ -14,21 +14,26 @@
 #include "treadle/failpoint.h"
 #include "treadle/status.h"
 
-enum { GONE_LOOKS_MAX = 1000 }; /* the number may be another thread's by then */
+enum {
+    GONE_LOOKS_MAX = 1000, /* the number may be another thread's by then */
+    IDLE_LOOKS = 4, /* that find nothing new, until the thread sleeps: a wake costs as much as some looks */
+    WAIT_PAUSES = 100, /* of a processor, until it is given away: about as long as a send takes */
+};
+
+/* What owners see of the thread (MO-9). */
+enum { NO_THREAD, AWAKE, ASLEEP };
 
 /* Per process, because fork handlers are, and one thread is enough for any number of loops. */
 static struct {
     pthread_once_t once;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    struct tdl_node busy; /* holds with entries */
-    uint32_t open;        /* holds that are not closed */
-    uint32_t begun;       /* times that a hold became busy */
+    struct tdl_node open; /* holds that are not closed */
+    tdl_atomic_u32 state; /* changed under the lock */
     pthread_t thread;
     pid_t tid;
     bool running;  /* the thread exists */
-    bool asleep;   /* it waits without a time limit */
-    bool stopping; /* it is asked to end, and nothing may be held */
+    bool stopping; /* it is asked to end, and none may be started */
 } sender = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static uint64_t now_ns(void)
@@ -48,6 +53,13 @@ void tdl__sender_unlock(void)
     pthread_mutex_unlock(&sender.lock);
 }
 
+void tdl__hold_wait(void)
+{
+    for (int i = 0; i < WAIT_PAUSES; i++)
+        tdl_cpu_pause();
+    (void)sched_yield();
+}
+
 /* The file to send to: a duplicate if others may close the descriptor, so that the number cannot become another file's
  * between the look and the send. A number that is still there behind the dup had not been closed by then. */
 static int open_file(const struct tdl_held *held)
@@ -63,7 +75,7 @@ static int open_file(const struct tdl_held *held)
     return fd;
 }
 
-static void send_one_locked(struct tdl_held *held)
+static void send_one(struct tdl_held *held)
 {
     if (held->error != 0 || held->sent == held->len)
         return;
@@ -83,52 +95,83 @@ static void send_one_locked(struct tdl_held *held)
         held->error = error;
 }
 
+/* What a full socket does not take waits for its owner, as it would if the owner had sent it. */
 static void send_hold_locked(struct tdl_hold *h)
 {
-    tdl_store_relaxed_u32(&h->late, true);
+    if (!tdl__hold_enter(h, TDL__HOLD_BUSY))
+        return;
     for (struct tdl_node *at = h->entries.next; at != &h->entries; at = at->next)
-        send_one_locked(TDL_CONTAINER_OF(at, struct tdl_held, node));
+        send_one(TDL_CONTAINER_OF(at, struct tdl_held, node));
+    tdl__hold_leave(h, TDL__HOLD_SENT);
 }
 
-/* Sends what has waited long enough; returns when to look again, 0 if nothing waits. What a full socket did not take waits for its
- * owner, as it would if the owner had sent it. */
-static uint64_t send_late_locked(void)
+/* Send what has waited long enough. Owners read no clock: a wait begins at the look that first finds it. Returns when to look again,
+ * no later than `next`. */
+static uint64_t look_locked(struct tdl_hold *h, uint64_t now, uint64_t next, bool *news)
+{
+    uint32_t word = tdl_load_acquire_u32(&h->word);
+    uint32_t state = word & TDL__HOLD_STATE;
+    if (word - state != h->seen) {
+        h->seen = word - state;
+        h->seen_ns = now;
+        *news = true;
+    }
+    if (state == TDL__HOLD_NONE || state == TDL__HOLD_SENT)
+        return next;
+    uint64_t due = h->seen_ns + h->limit_ns / 2;
+    if (now >= due) {
+        send_hold_locked(h);
+        return next;
+    }
+    *news = true;
+    return due < next ? due : next;
+}
+
+static uint64_t look_at_all_locked(bool *news)
 {
     uint64_t now = now_ns();
-    uint64_t next = 0;
-    for (struct tdl_node *at = sender.busy.next; at != &sender.busy; at = at->next) {
-        struct tdl_hold *h = TDL_CONTAINER_OF(at, struct tdl_hold, busy);
-        uint64_t due = h->since_ns + h->limit_ns;
-        if (tdl_hold_is_late(h))
-            continue;
-        if (now >= due)
-            send_hold_locked(h);
-        else if (next == 0 || due < next)
-            next = due;
-    }
+    uint64_t next = now + TDL_HOLD_LIMIT_NS;
+    for (struct tdl_node *at = sender.open.next; at != &sender.open; at = at->next)
+        next = look_locked(TDL_CONTAINER_OF(at, struct tdl_hold, link), now, next, news);
     return next;
 }
 
-/* While programs hold, the thread looks once in a millisecond, which costs their threads nothing; only after a
- * millisecond without does it sleep so that it must be woken. */
+/* Whether something has begun to be held since the last look. */
+static bool news_locked(void)
+{
+    for (struct tdl_node *at = sender.open.next; at != &sender.open; at = at->next) {
+        struct tdl_hold *h = TDL_CONTAINER_OF(at, struct tdl_hold, link);
+        if ((tdl_load_seq_u32(&h->word) & ~(uint32_t)TDL__HOLD_STATE) != h->seen) /* MO-9 */
+            return true;
+    }
+    return false;
+}
+
+static void sleep_locked(void)
+{
+    tdl_store_seq_u32(&sender.state, ASLEEP); /* MO-9 */
+    while (!sender.stopping && tdl_load_relaxed_u32(&sender.state) == ASLEEP && !news_locked())
+        pthread_cond_wait(&sender.changed, &sender.lock);
+    if (!sender.stopping)
+        tdl_store_seq_u32(&sender.state, AWAKE);
+}
+
+/* While programs hold, the thread looks once in a millisecond, which costs theirs nothing. */
 static void *sender_main(void *arg)
 {
     (void)arg;
-    uint32_t seen = 0;
+    uint32_t idle = 0;
     (void)pthread_setname_np(pthread_self(), "treadle-hold");
     pthread_mutex_lock(&sender.lock);
     sender.tid = (pid_t)syscall(SYS_gettid);
     while (!sender.stopping) {
-        uint64_t next = send_late_locked();
-        if (next == 0 && sender.begun == seen) {
-            sender.asleep = true;
-            while (sender.asleep && !sender.stopping)
-                pthread_cond_wait(&sender.changed, &sender.lock);
-            sender.asleep = false;
+        bool news = false;
+        uint64_t next = look_at_all_locked(&news);
+        idle = news ? 0 : idle + 1;
+        if (idle >= IDLE_LOOKS) {
+            sleep_locked();
             continue;
         }
-        seen = sender.begun;
-        next = next != 0 ? next : now_ns() + TDL_HOLD_LIMIT_NS;
         struct timespec until = {(time_t)(next / 1000000000u), (long)(next % 1000000000u)};
         (void)pthread_cond_timedwait(&sender.changed, &sender.lock, &until);
     }
@@ -148,24 +191,27 @@ static int start_locked(void)
     sender.tid = 0;
     sender.running = pthread_create(&sender.thread, NULL, sender_main, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (sender.running)
+        tdl_store_seq_u32(&sender.state, AWAKE);
     return sender.running ? 0 : TDL_EAGAIN;
 }
 
-int tdl__sender_busy_locked(struct tdl_hold *h, bool *wake)
+bool tdl__sender_is_awake(void)
 {
-    if (sender.stopping || (!sender.running && start_locked() < 0))
-        return TDL_EAGAIN;
-    h->since_ns = now_ns();
-    tdl_node_insert_before(&sender.busy, &h->busy);
-    sender.begun++;
-    *wake = sender.asleep;
-    sender.asleep = false;
-    return 0;
+    return tdl_load_seq_u32(&sender.state) == AWAKE; /* MO-9 */
 }
 
-void tdl__sender_wake(void)
+bool tdl__sender_rouse(void)
 {
-    pthread_cond_signal(&sender.changed);
+    pthread_mutex_lock(&sender.lock);
+    bool there = !sender.stopping && (sender.running || start_locked() == 0);
+    bool wake = there && tdl_load_relaxed_u32(&sender.state) == ASLEEP;
+    if (wake)
+        tdl_store_seq_u32(&sender.state, AWAKE);
+    pthread_mutex_unlock(&sender.lock);
+    if (wake)
+        pthread_cond_signal(&sender.changed);
+    return there;
 }
 
 /* A joined thread is counted by the kernel for a moment more, and Python's fork warns of threads by that count. */
@@ -186,6 +232,7 @@ static void stop_locked(void)
     if (!sender.running)
         return;
     sender.stopping = true;
+    tdl_store_seq_u32(&sender.state, NO_THREAD); /* what is held from now on comes to the lock (MO-9) */
     pthread_cond_signal(&sender.changed);
     pthread_mutex_unlock(&sender.lock);
     (void)pthread_join(sender.thread, NULL);
@@ -196,8 +243,8 @@ static void stop_locked(void)
 
 static void send_all_locked(void)
 {
-    for (struct tdl_node *at = sender.busy.next; at != &sender.busy; at = at->next)
-        send_hold_locked(TDL_CONTAINER_OF(at, struct tdl_hold, busy));
+    for (struct tdl_node *at = sender.open.next; at != &sender.open; at = at->next)
+        send_hold_locked(TDL_CONTAINER_OF(at, struct tdl_hold, link));
 }
 
 static void fork_prepare(void)
@@ -216,8 +263,10 @@ static void fork_parent(void)
 /* What a full socket did not take is the parent's to send. */
 static void fork_child(void)
 {
-    for (struct tdl_node *at = sender.busy.next; at != &sender.busy; at = at->next) {
-        struct tdl_hold *h = TDL_CONTAINER_OF(at, struct tdl_hold, busy);
+    for (struct tdl_node *at = sender.open.next; at != &sender.open; at = at->next) {
+        struct tdl_hold *h = TDL_CONTAINER_OF(at, struct tdl_hold, link);
+        if ((tdl_load_relaxed_u32(&h->word) & TDL__HOLD_STATE) == TDL__HOLD_NONE)
+            continue;
         for (struct tdl_node *entry = h->entries.next; entry != &h->entries; entry = entry->next) {
             struct tdl_held *held = TDL_CONTAINER_OF(entry, struct tdl_held, node);
             held->sent = held->len;
@@ -234,33 +283,33 @@ static void sender_init(void)
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&sender.changed, &clock);
     pthread_condattr_destroy(&clock);
-    tdl_node_init(&sender.busy);
+    tdl_node_init(&sender.open);
     int rc = pthread_atfork(fork_prepare, fork_parent, fork_child);
     TDL_ASSERT(rc == 0);
 }
 
-void tdl__sender_open(void)
+void tdl__sender_open(struct tdl_hold *h)
 {
     pthread_once(&sender.once, sender_init);
     pthread_mutex_lock(&sender.lock);
-    sender.open++;
+    tdl_node_init(&h->link);
+    tdl_node_insert_before(&sender.open, &h->link);
     pthread_mutex_unlock(&sender.lock);
 }
 
-void tdl__sender_close(void)
+void tdl__sender_close(struct tdl_hold *h)
 {
     pthread_mutex_lock(&sender.lock);
-    TDL_ASSERT(sender.open > 0);
-    sender.open--;
-    if (sender.open == 0)
+    tdl_node_remove(&h->link);
+    if (!tdl_node_is_linked(&sender.open))
         stop_locked();
     pthread_mutex_unlock(&sender.lock);
 }
 
 void tdl_hold_send_all(void)
 {
+    pthread_once(&sender.once, sender_init);
     pthread_mutex_lock(&sender.lock);
-    if (sender.open > 0) /* the ring is made with the first hold */
-        send_all_locked();
+    send_all_locked();
     pthread_mutex_unlock(&sender.lock);
 }

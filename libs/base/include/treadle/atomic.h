@@ -7,7 +7,7 @@
  *     uint32_t seen = tdl_load_acquire_u32(&ready);
  *     printf("%u\n", (unsigned)seen);
  *
- * MEMORY ORDER. Call sites that matter name the rule they serve, MO-1 to MO-8; each rule, with both of
+ * MEMORY ORDER. Call sites that matter name the rule they serve, MO-1 to MO-9; each rule, with both of
  * its sides, stands in docs/concurrency.md. `seq` accesses are totally ordered among each other: a seq
  * store followed by a seq load of another word cannot pass each other, which release and acquire allow.
  */

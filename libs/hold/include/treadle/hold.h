@@ -13,12 +13,15 @@
  *         tdl_hold_end(&hold, held);
  *     tdl_hold_close(&hold);
  *
- * States of a struct tdl_held:
- *   HELD   from begin to take: appended to by the owner, sent by the thread when it is late
- *   TAKEN  from take to end: the owner's alone; it sends what the thread has not sent
+ * States of a hold, in its word:
+ *   NONE  nothing is held
+ *   HELD  something is held; whoever makes the word BUSY has it
+ *   BUSY  the owner changes what is held, or the thread sends it
+ *   SENT  it had to be sent; the owner takes what is left of it, and holds nothing more until tdl_hold_over
  *
- * One lock of the process orders the owners and the thread. The thread is started by the first begin, sleeps
- * without a time limit while nothing is held, and is gone after the last close and before a fork.
+ * The owner takes no lock: one locked operation of the processor for each call (MO-9). The thread is started by the first begin,
+ * looks once in a millisecond while something is held now and then, sleeps without a time limit when nothing has been for
+ * some looks, and is gone after the last close and before a fork.
  */
 #ifndef TREADLE_HOLD_H
 #define TREADLE_HOLD_H
@@ -30,21 +33,23 @@
 extern "C" {
 #endif
 
-/* How long a message waits before the thread sends it, unless tdl_hold_set_limit says another time. */
+/* The thread sends what it finds waiting for half of this, unless tdl_hold_set_limit says another time, and looks as often as this:
+ * a message waits for one and a half of it at most. */
 #define TDL_HOLD_LIMIT_NS 1000000u
 
 /* What one owner, a loop, holds. All fields are private to hold. */
 struct tdl_hold {
-    struct tdl_node entries; /* what is HELD, oldest first; changed by the owner under the lock */
-    struct tdl_node busy;    /* in the list of holds with entries */
-    uint64_t since_ns;       /* when the first entry began, behind none */
-    uint64_t limit_ns;       /* how long entries wait */
-    tdl_atomic_u32 late;     /* the thread has sent; nothing more should wait until tdl_hold_over */
+    tdl_atomic_u32 word;     /* the state, and above it how often something has begun to be held */
+    struct tdl_node entries; /* what is held, oldest first; of whoever has the word */
     struct tdl_held *spare;  /* blocks for the next begin; owner */
     uint32_t spare_count;
+    uint32_t seen;        /* the count in the word at the thread's last look; under the lock, as all below */
+    uint64_t seen_ns;     /* when the thread first found it */
+    uint64_t limit_ns;    /* twice the time that entries wait once the thread has seen them */
+    struct tdl_node link; /* in the list of open holds */
 };
 
-/* What waits for one socket. `owner` is the caller's; the others may be read once it is TAKEN. */
+/* What waits for one socket. `owner` is the caller's; the others may be read once it is taken. */
 struct tdl_held {
     struct tdl_node node;
     char *data;
@@ -65,7 +70,7 @@ struct tdl_held {
  * Cost:    O(1) */
 void tdl_hold_init(struct tdl_hold *h);
 
-/* Sets how long what is held may wait before the thread sends it; tests want longer than a busy machine takes.
+/* Sets another time than TDL_HOLD_LIMIT_NS; tests want longer than a busy machine takes.
  * Thread:  owner
  * Owns:    nothing
  * Errors:  none; below TDL_HOLD_LIMIT_NS the thread may come that late all the same
@@ -74,7 +79,7 @@ void tdl_hold_set_limit(struct tdl_hold *h, uint64_t limit_ns);
 
 /* Ends a hold; with the last one of the process the thread ends, which is waited for.
  * Thread:  owner
- * Owns:    what is HELD must have been taken and ended; that is an assertion
+ * Owns:    what is held must have been taken and ended; that is an assertion
  * Errors:  none; closing twice is harmless
  * Cost:    O(1), of the last a thread's end */
 void tdl_hold_close(struct tdl_hold *h);
@@ -84,31 +89,31 @@ void tdl_hold_close(struct tdl_hold *h);
  * Thread:  owner
  * Owns:    data until it returns; fd and fd_now stay valid until the take; the block is the hold's
  * Errors:  NULL if the hold is late, or there is no memory or no thread: the caller sends at once
- * Cost:    O(len), one clock reading for the first; a wake if the thread sleeps, a thread start if there is none */
+ * Cost:    O(len); a wake if the thread sleeps, a thread start if there is none */
 struct tdl_held *tdl_hold_begin(struct tdl_hold *h, int fd, const int *fd_now, const void *data, size_t len);
 
-/* Adds a copy of the bytes to what is HELD.
+/* Adds a copy of the bytes to what is held.
  * Thread:  owner
  * Owns:    data until it returns
  * Errors:  TDL_EAGAIN if the hold is late, TDL_ENOMEM; nothing has changed, and the caller takes it and sends at once
  * Cost:    O(len), rarely an allocation */
 int tdl_held_append(struct tdl_hold *h, struct tdl_held *held, const void *data, size_t len);
 
-/* Returns the oldest of what is HELD, NULL if nothing is.
+/* Returns the oldest of what is held, NULL if nothing is.
  * Thread:  owner
  * Owns:    nothing
  * Errors:  none
- * Cost:    O(1), without the lock */
+ * Cost:    O(1) */
 struct tdl_held *tdl_hold_first(struct tdl_hold *h);
 
-/* Makes it TAKEN: the thread sends none of it any more.
+/* Takes it out: the thread sends none of it any more.
  * Thread:  owner
  * Owns:    the block is the caller's until it is ended
  * Errors:  none
  * Cost:    O(1); waits for a send of the thread that is under way, which does not block */
 void tdl_hold_take(struct tdl_hold *h, struct tdl_held *held);
 
-/* Gives a block that is TAKEN back.
+/* Gives a block that was taken back.
  * Thread:  owner
  * Owns:    the block is the hold's
  * Errors:  none
@@ -120,14 +125,14 @@ void tdl_hold_end(struct tdl_hold *h, struct tdl_held *held);
  * Thread:  owner
  * Owns:    nothing
  * Errors:  none
- * Cost:    O(1), without the lock */
+ * Cost:    O(1) */
 bool tdl_hold_is_late(const struct tdl_hold *h);
 
-/* Forgets that the owner was late; everything that was HELD has been taken.
+/* Forgets that the owner was late; everything that was held has been taken.
  * Thread:  owner
  * Owns:    nothing
  * Errors:  none
- * Cost:    O(1), without the lock */
+ * Cost:    O(1) */
 void tdl_hold_over(struct tdl_hold *h);
 
 /* Sends all that any hold of the process holds now, for a caller that is about to end the process or to replace it.
