@@ -8,7 +8,7 @@ import twin
 
 pytestmark = [pytest.mark.programs, pytest.mark.timeout(120),
               pytest.mark.skipif(twin.LOOP_MODULE != "treadle", reason="compares treadle with asyncio")]
-SCRIPTS = pathlib.Path(__file__).parent / "isolated"
+SCRIPTS = pathlib.Path(__file__).parent
 PACKAGES = {
     "sentry": "sentry_sdk",
     "opentelemetry_threading": "opentelemetry.instrumentation.threading",
