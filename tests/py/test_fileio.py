@@ -796,15 +796,94 @@ def test_a_negative_offset_is_refused_by_the_kernel(run, module, offset, data):
         shaped = getattr(fileio, f"{module}_asyncio", None)
         if module in ENGINES:
             files = make(module)
-            read, write = files.read(fd, 10, offset), files.write(fd, b"x", offset)
+            calls = [lambda: files.read(fd, 10, offset), lambda: files.write(fd, b"x", offset)]
         else:
             files = shaped.AsyncioContext()
-            read, write = files.read(10, fd, offset), files.write(b"x", fd, offset)
-        for op in (read, write):
+            calls = [lambda: files.read(10, fd, offset), lambda: files.write(b"x", fd, offset)]
+        for call in calls:
             with pytest.raises((OSError, OverflowError)) as caught:
-                await op
+                await call()
             assert getattr(caught.value, "errno", errno.EINVAL) == errno.EINVAL
         files.close()
         assert os.lseek(fd, 0, os.SEEK_CUR) == 0 and os.pread(fd, 10, 0) == content[:10]
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", ["pread", "pwrite"])
+def test_a_positioned_method_awaited_after_close_uses_no_number(run, name, tmp_path):
+    (tmp_path / "a").write_bytes(b"a" * 10)
+    (tmp_path / "victim").write_bytes(b"v" * 10)
+
+    async def main():
+        file = await fileio.open(tmp_path / "a", "r+b")
+        waits = file.pread(10, 0) if name == "pread" else file.pwrite(b"x" * 10, 0)
+        number = file.fileno()
+        await file.close()
+        victim = os.open(tmp_path / "victim", os.O_RDWR)
+        try:
+            assert victim == number
+            with pytest.raises(ValueError, match="closed file"):
+                await waits
+        finally:
+            os.close(victim)
+        assert (tmp_path / "victim").read_bytes() == b"v" * 10
+
+    run(main())
+
+
+def test_a_cancelled_write_of_python_threads_is_over_when_its_awaiter_hears_of_it(run, monkeypatch, tmp_path):
+    from treadle.fileio import python_aio_asyncio
+
+    inside, go_on, real = threading.Event(), threading.Event(), os.pwrite
+    written = []
+
+    def slow(fd, data, offset):
+        inside.set()
+        go_on.wait(10)
+        written.append(fd)
+        return real(fd, data[:3], offset)
+
+    monkeypatch.setattr(os, "pwrite", slow)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        files = python_aio_asyncio.AsyncioContext(max_requests=2, pool_size=1)
+        fd = os.open(tmp_path / "f", os.O_RDWR | os.O_CREAT)
+        calls, waits = [loop.create_task(files.write(b"x" * 10, fd, 0)) for _ in range(2)]
+        await loop.run_in_executor(None, inside.wait)
+        calls.cancel()
+        waits.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits  # no thread has begun it, and none will
+        assert not calls.done()
+        calls.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await calls
+        assert written == [fd]  # one call, although it had not moved all
+        assert await files.write(b"abc", fd, 0) == 3  # and the slots came back
+        assert written == [fd, fd]
+        os.close(fd)
+        files.close()
+        files.context.pool.join()
+
+    run(main())
+
+
+def test_an_operation_of_python_threads_submitted_again_keeps_its_first_awaiter(run, data):
+    from treadle.fileio import python_aio, python_aio_asyncio
+
+    async def main():
+        files = python_aio_asyncio.AsyncioContext()
+        fd, content = data
+        op = python_aio.Operation.read(4, fd, 0)
+        first = asyncio.ensure_future(files.submit(op))
+        await asyncio.sleep(0)
+        with pytest.raises(OSError, match="submitted before"):
+            await files.submit(op)
+        assert await first == content[:4]
+        files.close()
+        files.context.pool.join()
 
     run(main())

@@ -511,10 +511,10 @@ class BinaryFile(LineFile[bytes, _Buffer]):
             if limit == 0 or not await self._fill(self._size or 1):
                 return self._take(min(limit, self._have()) if limit >= 0 else self._have())
 
-    def pread(self, size: int, offset: int, /) -> FileOp[bytes]:
+    async def pread(self, size: int, offset: int, /) -> bytes:
         """Read at an offset, beside everything else; what was written and not flushed is not seen."""
         self._check_readable()
-        return self._context().read(self._fd, size, offset)
+        return await self._context().read(self._fd, size, offset)
 
     # writing
 
@@ -595,12 +595,12 @@ class BinaryFile(LineFile[bytes, _Buffer]):
         if count == 0:
             self._out = b""
 
-    def pwrite(self, data: _Buffer, offset: int, /) -> FileOp[int]:
+    async def pwrite(self, data: _Buffer, offset: int, /) -> int:
         """Write at an offset, beside everything else."""
         self._check_writable()
         if self._seekable:
             self._rewind()
-        return self._context().write(self._fd, data, offset)
+        return await self._context().write(self._fd, data, offset)
 
     async def flush(self) -> None:
         """Bring what was written to the file; what a failure left unwritten stays for the next flush."""

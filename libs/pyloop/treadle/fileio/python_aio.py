@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import errno
 import multiprocessing.pool
 import operator
 import os
@@ -43,6 +44,9 @@ class Operation(AbstractOperation):
         self.data = payload
         self.written = 0
         self.in_progress = False
+        self.calling = False
+        self.dropped = False
+        self._lock = threading.Lock()
         self.exception: BaseException | None = None
         self.callback: Callable[[int], Any] | None = None
 
@@ -70,17 +74,36 @@ class Operation(AbstractOperation):
 
     def execute(self) -> int:
         """Make the blocking call, on a thread of the pool; returns the count."""
-        if self.opcode is OpCode.READ:
-            self.data = os.pread(self._fd, self._nbytes, self._offset)
-            return len(self.data)
-        if self.opcode is OpCode.WRITE:
-            view = memoryview(self.data or b"")
-            done = 0
-            while done < len(view):
-                done += os.pwrite(self._fd, view[done:], self._offset + done)
-            return done
-        (os.fsync if self.opcode is OpCode.FSYNC else os.fdatasync)(self._fd)
-        return 0
+        if not self._begin_call():
+            raise OSError(errno.ECANCELED, os.strerror(errno.ECANCELED))
+        try:
+            if self.opcode is OpCode.READ:
+                self.data = os.pread(self._fd, self._nbytes, self._offset)
+                return len(self.data)
+            if self.opcode is OpCode.WRITE:
+                return self._write_all()
+            (os.fsync if self.opcode is OpCode.FSYNC else os.fdatasync)(self._fd)
+            return 0
+        finally:
+            self.calling = False
+
+    def _write_all(self) -> int:
+        view = memoryview(self.data or b"")
+        done = 0
+        while done < len(view) and (done == 0 or self._begin_call()):
+            done += os.pwrite(self._fd, view[done:], self._offset + done)
+        return done
+
+    def _begin_call(self) -> bool:
+        with self._lock:
+            self.calling = not self.dropped
+            return self.calling
+
+    def drop(self) -> bool:
+        """Make no further call; whether one is being made that changes what the number of the descriptor stands for."""
+        with self._lock:
+            self.dropped = True
+            return self.calling and self.opcode is OpCode.WRITE
 
     def get_value(self) -> bytes | int | None:
         """Return bytes of a read, the count of a write, None of a sync; raise OSError for a failure."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from . import python_aio
@@ -27,12 +28,25 @@ class AsyncioContext(AsyncioContextBase):
         done: asyncio.Future[int] = self.loop.create_future()
 
         def finish(result: int) -> None:
+            self.semaphore.release()
             if not done.done():
                 done.set_result(result)
 
-        op.set_callback(lambda result: self.loop.call_soon_threadsafe(finish, result))
-        async with self.semaphore:
-            if self.context.submit(op) != 1:
+        await self.semaphore.acquire()
+        try:
+            if op.in_progress:
                 raise OSError("operation was submitted before")
-            await done
+            op.set_callback(lambda result: self.loop.call_soon_threadsafe(finish, result))
+            self.context.submit(op)
+        except BaseException:
+            self.semaphore.release()
+            raise
+        try:
+            await asyncio.wait([done])
+        except asyncio.CancelledError:
+            # Whoever is cancelled may close the descriptor: no further call is made, and a write in its call is waited for.
+            while op.drop() and not done.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([done])
+            raise
         return op.get_value()
