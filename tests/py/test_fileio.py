@@ -1,6 +1,7 @@
 """File contexts: the same operations on each engine and in each mode, in asyncio's loop, treadle's, and uvloop's if it is there."""
 import asyncio
 import contextlib
+import ctypes
 import errno
 import gc
 import os
@@ -887,3 +888,14 @@ def test_an_operation_of_python_threads_submitted_again_keeps_its_first_awaiter(
         files.context.pool.join()
 
     run(main())
+
+
+def test_importing_starts_no_thread(python):
+    """The C library's calls are cheaper in a process that never had a second one, and a fork is safe there."""
+    code = textwrap.dedent("""
+        import ctypes, treadle, treadle.fileio
+        print(ctypes.c_char.in_dll(ctypes.CDLL(None), "__libc_single_threaded").value[0])
+    """)
+    if not hasattr(ctypes.CDLL(None), "__libc_single_threaded"):
+        pytest.skip("the C library does not tell")
+    assert python(code=code, check=True).stdout.split() == ["1"]

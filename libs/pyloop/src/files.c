@@ -86,8 +86,9 @@ static int fill_state(FilesState *st)
     st->context_kwname = Py_BuildValue("(s)", "context");
     st->empty_bytes = PyBytes_FromStringAndSize(NULL, 0);
     return st->get_running_loop && st->cancelled_error && st->invalid_state_error && st->future_type &&
-                   st->stat_result && st->str_call_soon && st->str_set_result && st->str_add_reader && st->str_remove_reader &&
-                   st->str_call_exception_handler && st->context_kwname && st->empty_bytes
+                   st->stat_result && st->str_call_soon && st->str_set_result && st->str_add_reader &&
+                   st->str_remove_reader && st->str_call_exception_handler && st->context_kwname &&
+                   st->empty_bytes
                ? 0
                : -1;
 }
@@ -102,6 +103,11 @@ static int add_types(PyObject *module, FilesState *st)
 static PyObject *sqpoll_allowed(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     return PyBool_FromLong(tdl_fio_sqpoll_is_allowed());
+}
+
+static PyObject *aio_refused(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    return PyLong_FromLong(-(long)tdl_fio_aio_is_refused());
 }
 
 /* What a raw operation's callback raises goes to sys.unraisablehook, as from any other callback of C. */
@@ -126,6 +132,9 @@ static PyMethodDef functions[] = {
     {"sqpoll_allowed", sqpoll_allowed, METH_NOARGS,
      PyDoc_STR("sqpoll_allowed($module, /)\n--\n\nTell whether the kernel grants a polling thread to this "
                "process.")},
+    {"_aio_refused", aio_refused, METH_NOARGS,
+     PyDoc_STR("_aio_refused($module, /)\n--\n\nReturn the number of the error with which linux_aio is "
+               "refused, else 0.")},
     {NULL, NULL, 0, NULL},
 };
 

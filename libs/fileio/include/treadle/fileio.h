@@ -340,6 +340,13 @@ bool tdl_fio_is_idle(const struct tdl_fio *f);
  * Cost:    two syscalls the first time */
 bool tdl_fio_sqpoll_is_allowed(void);
 
+/* Whether the kernel has linux_aio and no filter forbids it; makes no context, since destroying one takes 30 ms or a thread.
+ * Thread:  any
+ * Owns:    nothing
+ * Errors:  0, or the code with which io_setup is refused
+ * Cost:    one syscall */
+int tdl_fio_aio_is_refused(void);
+
 /* The name of an engine as users write it: linux_uring, linux_aio, threads, simulated, auto.
  * Thread:  any
  * Owns:    a static string

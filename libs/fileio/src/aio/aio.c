@@ -40,6 +40,14 @@ static int aio_setup(uint32_t count, aio_context_t *context)
     return rc;
 }
 
+/* No events are refused with EINVAL by a kernel that would take some. */
+int tdl_fio_aio_is_refused(void)
+{
+    aio_context_t none = 0;
+    int rc = code_of(syscall(SYS_io_setup, 0, &none));
+    return rc == -EINVAL ? 0 : rc;
+}
+
 static int aio_submit(aio_context_t context, uint32_t count, struct iocb **blocks)
 {
     return code_of(syscall(SYS_io_submit, context, (long)count, blocks));

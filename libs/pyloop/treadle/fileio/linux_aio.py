@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from treadle._treadle import FileContext
+import os
+
+from treadle._treadle import FileContext, _aio_refused
 
 from . import _raw
 from ._errors import submit_error
 from .abstract import AbstractOperation
 
-try:
-    _probe = FileContext(engine="linux_aio", max_requests=1)
-    _probe.caps()
-    _probe.close()
-    del _probe
-except OSError as _error:
-    raise ImportError(f"linux_aio is not to be had here: {_error}") from _error
+_code = _aio_refused()
+if _code:
+    raise ImportError(f"linux_aio is not to be had here: {os.strerror(_code)}")
 
 _EVENTS_MAX = 1 << 20
 
