@@ -58,3 +58,42 @@ loop.run_until_complete(main(loop))
 def test_a_hook_that_comes_after_treadles_own_is_seen(python):
     """What hears of os.exec*, for held writes, is a hook too, and nobody is told anything for its sake."""
     assert python(code=LATE, check=True).stdout == "['socket.__new__', 'socket.connect', 'socket.__new__'] True\n"
+
+
+REFUSING = """
+import asyncio, socket, sys
+import twin
+
+def refuse(event, args):
+    told.append(event)
+    if event == "sys.addaudithook" and refused:
+        raise RuntimeError("no more hooks")
+
+async def main():
+    ours, peer = socket.socketpair()
+    peer.setblocking(False)
+    _, writer = await asyncio.open_connection(sock=ours)
+    del told[:]
+    writer.write(b"1")
+    writer.write(b"2")
+    try:
+        print(peer.recv(10), end=" ")
+    except BlockingIOError:
+        print("held", end=" ")
+    print([event for event in told if "hook" in event])
+    writer.close()
+
+told, refused = [], sys.argv[1] == "refuse"
+sys.addaudithook(refuse)
+twin.gathering_loop().run_until_complete(main())
+"""
+
+
+@pytest.mark.parametrize("answer, came", [
+    ("allow", "held ['sys.addaudithook']"),
+    ("refuse", "b'12' ['sys.addaudithook', 'treadle.hook']"),  # by the second treadle's own hook would know that it is set
+])
+def test_nothing_is_held_where_a_hook_refuses_treadles_own(python, answer, came):
+    """CPython takes a refusal by RuntimeError for success, and does not set the hook."""
+    done = python("-c", REFUSING, answer, check=True)
+    assert done.stdout == f"{came}\n"

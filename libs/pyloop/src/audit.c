@@ -29,6 +29,9 @@ bool tdl__audited(void)
     return asked;
 }
 
+/* Told to treadle's own hook to find out whether it was set. */
+static const char own_event[] = "treadle.hook";
+
 static int on_event(const char *event, PyObject *Py_UNUSED(args), void *Py_UNUSED(user))
 {
     /* What ends or replaces the process, or starts a program that may look at what a peer has got. */
@@ -36,6 +39,11 @@ static int on_event(const char *event, PyObject *Py_UNUSED(args), void *Py_UNUSE
         "os.exec",   "os.posix_spawn",      "os.system",        "os.kill",
         "os.killpg", "signal.pthread_kill", "subprocess.Popen",
     };
+    if (event == own_event) {
+        hooks.own = HOOK_SET;
+        PyErr_SetNone(PyExc_RuntimeError); /* so that Python's hooks, which come later, are not told */
+        return -1;
+    }
     if (strcmp(event, "sys.addaudithook") == 0) {
         hooks.others = true;
         return 0;
@@ -55,8 +63,9 @@ bool tdl__audit_hears_ends(void)
     if (hooks.own == HOOK_UNSET) {
         hooks.others = tdl__audited();
         hooks.own = HOOK_REFUSED; /* while the other hooks are asked */
+        /* A refusal by RuntimeError is no failure for CPython, and the hook is not set then. */
         if (PySys_AddAuditHook(on_event, NULL) == 0) {
-            hooks.own = HOOK_SET;
+            (void)PySys_Audit(own_event, NULL);
         }
         PyErr_Clear();
     }
