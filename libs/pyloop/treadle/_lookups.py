@@ -133,14 +133,17 @@ class Lookups:
         thread = threading.Thread(target=self._do_shutdown, args=(future,))
         thread.start()
         try:
-            async with asyncio.timeout(timeout):
-                await future
-        except TimeoutError:
+            # Not asyncio.timeout(), which asks for a task: nest_asyncio's are none for asyncio.current_task() from 3.14 on.
+            done, _ = await asyncio.wait({future}, timeout=timeout)
+        finally:
+            future.cancel()
+        if done:
+            future.result()
+            thread.join()
+        else:
             text = f"The executor did not finishing joining its threads within {timeout} seconds."  # asyncio's
             warnings.warn(text, RuntimeWarning, stacklevel=3)
             executor.shutdown(wait=False)
-        else:
-            thread.join()
 
     def _do_shutdown(self: Any, future: Any) -> None:
         try:
