@@ -4,6 +4,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -46,6 +47,29 @@ def test_the_module_shows_its_entry_only(distribution):
     listed = subprocess.run(["nm", "-D", "--defined-only", str(distribution.locate_file(module))],
                             capture_output=True, text=True, check=True).stdout
     assert {line.split()[-1] for line in listed.splitlines()} == {"PyInit__treadle"}
+
+
+def test_the_module_is_hardened(distribution):
+    if shutil.which("readelf") is None:
+        pytest.skip("no readelf")
+    import treadle
+    if not re.fullmatch(r"Release \w+ [\d.]+", treadle.info()["build"]):
+        pytest.skip("hardening is for releases; a sanitizer's module has its own")
+    [module] = [name for name in distribution.files if name.name.startswith("_treadle.") and name.suffix == ".so"]
+    done = subprocess.run([sys.executable, ROOT / "tools/elf.py", distribution.locate_file(module)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_what_is_not_hardened_is_told(tmp_path):
+    if shutil.which("readelf") is None or shutil.which("gcc") is None:
+        pytest.skip("no readelf or no gcc")
+    (tmp_path / "soft.c").write_text("#include <string.h>\nvoid soft(char *to, const char *from) { strcpy(to, from); }\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-fno-stack-protector", "-U_FORTIFY_SOURCE", "-fcf-protection=none",
+                    "-Wl,-z,norelro,-z,lazy,-z,execstack,-rpath,/somewhere", "-o", "soft.so", "soft.c"], cwd=tmp_path, check=True)
+    done = subprocess.run([sys.executable, ROOT / "tools/elf.py", tmp_path / "soft.so"], capture_output=True, text=True)
+    assert done.returncode == 1
+    for word in ("-z relro", "-z now", "the stack is executable", "looks for libraries", "-fstack-protector-strong", "_FORTIFY_SOURCE"):
+        assert word in done.stdout, word
 
 
 def test_each_interpreter_looks_at_one_line_that_does_nothing_by_itself(distribution, python):
