@@ -7,7 +7,7 @@ if(TREADLE_BUILD_CLI)
 endif()
 
 # The changelog in the form that Debian reads, dated as what is built. Reproducible where SOURCE_DATE_EPOCH says the date.
-set(TREADLE_MAINTAINER "treadle maintainers <maintainers@users.noreply.github.com>" CACHE STRING "Whom Debian packages name")
+set(TREADLE_MAINTAINER "treadle maintainers <maintainers@treadle.example>" CACHE STRING "Whom Debian packages name")
 find_program(TREADLE_GZIP gzip)
 mark_as_advanced(TREADLE_GZIP)
 string(TIMESTAMP treadle_date "%a, %d %b %Y %H:%M:%S +0000" UTC)

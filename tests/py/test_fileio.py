@@ -109,10 +109,10 @@ def test_errors_have_number_and_name(run, tmp_path):
         files = FileContext()
         with pytest.raises(FileNotFoundError) as caught:
             await files.open(tmp_path / "none", os.O_RDONLY)
-        assert caught.value.filename == tmp_path / "none"
+        assert caught.value.filename == str(tmp_path / "none")
         with pytest.raises(FileNotFoundError) as caught:
             await files.rename(tmp_path / "none", tmp_path / "other")
-        assert caught.value.filename2 == tmp_path / "other"
+        assert caught.value.filename2 == str(tmp_path / "other")
         with pytest.raises(OSError) as caught:
             await files.read(1_000_000, 1, 0)
         assert caught.value.errno == errno.EBADF
