@@ -159,7 +159,10 @@ def test_no_concurrent_future_is_behind_a_job():
     async def case(loop):
         return await loop.run_in_executor(None, futures) - futures()
 
-    assert both(case) == [1, 0]
+    plain, ours = both(case)
+    assert ours == 0
+    if sys.version_info < (3, 14):  # whose collector does not list it
+        assert plain == 1
 
 
 def test_what_sock_recv_returns_is_no_coroutine_of_the_interpreter_and_waits_for_a_blocking_socket():
