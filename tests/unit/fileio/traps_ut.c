@@ -183,10 +183,12 @@ int main(void)
     tcase_add_test(t, unknown_options_leave_a_closed_context);
     tcase_add_loop_test(t, what_is_staged_already_is_not_staged_again, 0, 4);
     tcase_add_loop_test(t, a_negative_offset_is_invalid_unless_it_means_the_position, 0, 4);
-    tcase_add_loop_test(t, a_context_whose_descriptors_are_taken_closes_with_a_code, 0, 4);
+    SRunner *runner = srunner_create(s);
+    /* In a process of its own, since Check keeps a file open; the sanitizers run without. */
+    if (srunner_fork_status(runner) == CK_FORK)
+        tcase_add_loop_test(t, a_context_whose_descriptors_are_taken_closes_with_a_code, 0, 4);
     tcase_add_test(t, many_contexts_of_the_kernel_come_and_go);
     suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);

@@ -97,8 +97,9 @@ START_TEST(a_reverse_lookup_gives_the_names_of_libc)
     ck_assert_int_eq(tdl_lookup_status(&asked->lookup), 0);
     ck_assert_str_eq(asked->lookup.host_name, "localhost");
     ck_assert_str_eq(asked->lookup.service_name, "http");
-    finish(asked);
+    tdl_lookup_clear(&asked->lookup);
     ck_assert_int_eq(tdl_lookup_reverse(&asked->lookup, (struct sockaddr *)&in, 4096, 0, NULL), TDL_EINVAL);
+    free(asked);
 }
 END_TEST
 

@@ -10,9 +10,11 @@
 /* The grace periods of several contexts pass at the same time. */
 #define THREADS_MAX 4u
 
+/* Stays in the list until it is destroyed, so that a process that ends meanwhile has lost nothing. */
 struct retired {
     struct retired *next;
     unsigned long context;
+    bool taken; /* by a thread */
 };
 
 static struct {
@@ -28,17 +30,34 @@ static void destroy(unsigned long context)
     (void)syscall(SYS_io_destroy, context);
 }
 
+static struct retired *take_locked(void)
+{
+    struct retired *one = retirement.first;
+    while (one != NULL && one->taken)
+        one = one->next;
+    if (one != NULL)
+        one->taken = true;
+    return one;
+}
+
+static void forget_locked(struct retired *one)
+{
+    struct retired **at = &retirement.first;
+    while (*at != one)
+        at = &(*at)->next;
+    *at = one->next;
+    tdl_free(one);
+}
+
 static void *destroy_all(void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&retirement.lock);
-    while (retirement.first != NULL) {
-        struct retired *one = retirement.first;
-        retirement.first = one->next;
+    for (struct retired *one; (one = take_locked()) != NULL;) {
         pthread_mutex_unlock(&retirement.lock);
         destroy(one->context);
-        tdl_free(one);
         pthread_mutex_lock(&retirement.lock);
+        forget_locked(one);
         pthread_cond_broadcast(&retirement.destroyed);
     }
     retirement.threads--;
@@ -93,6 +112,7 @@ void tdl__aio_retire(unsigned long context)
         return;
     }
     one->context = context;
+    one->taken = false;
     begin_anew_after_fork();
     pthread_mutex_lock(&retirement.lock);
     push_locked(one);
