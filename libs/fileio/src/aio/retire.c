@@ -22,8 +22,9 @@ static struct {
     pthread_cond_t destroyed;
     struct retired *first;
     unsigned threads;
-    uint32_t fork_epoch;
-} retirement = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, 0, 0};
+} retirement = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, 0};
+
+static pthread_once_t watches_forks = PTHREAD_ONCE_INIT;
 
 static void destroy(unsigned long context)
 {
@@ -66,20 +67,29 @@ static void *destroy_all(void *unused)
     return NULL;
 }
 
-/* The threads are the parent's and so are the contexts, which a child does not have. */
-static void begin_anew_after_fork(void)
+static void before_fork(void)
 {
-    if (retirement.fork_epoch == tdl__fork_epoch())
-        return;
-    pthread_mutex_init(&retirement.lock, NULL);
+    pthread_mutex_lock(&retirement.lock);
+}
+
+static void after_fork_in_parent(void)
+{
+    pthread_mutex_unlock(&retirement.lock);
+}
+
+/* The threads are the parent's and so are the contexts, which a child does not have. */
+static void after_fork_in_child(void)
+{
     pthread_cond_init(&retirement.destroyed, NULL);
-    while (retirement.first != NULL) {
-        struct retired *one = retirement.first;
-        retirement.first = one->next;
-        tdl_free(one);
-    }
+    while (retirement.first != NULL)
+        forget_locked(retirement.first);
     retirement.threads = 0;
-    retirement.fork_epoch = tdl__fork_epoch();
+    pthread_mutex_unlock(&retirement.lock);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
 /* Signals are for the threads of the program. */
@@ -113,7 +123,7 @@ void tdl__aio_retire(unsigned long context)
     }
     one->context = context;
     one->taken = false;
-    begin_anew_after_fork();
+    pthread_once(&watches_forks, watch_forks);
     pthread_mutex_lock(&retirement.lock);
     push_locked(one);
     bool alone = false;
@@ -135,7 +145,7 @@ void tdl__aio_retire(unsigned long context)
 
 bool tdl__aio_wait_for_room(void)
 {
-    begin_anew_after_fork();
+    pthread_once(&watches_forks, watch_forks);
     pthread_mutex_lock(&retirement.lock);
     bool waits = retirement.threads > 0;
     if (waits)
