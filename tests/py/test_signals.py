@@ -1,5 +1,6 @@
 """Signals: handlers of the loop and of the signal module, Ctrl-C in a real process, the wake-up descriptor."""
 import asyncio
+import ctypes
 import os
 import signal
 import socket
@@ -180,6 +181,23 @@ def test_the_wakeup_fd_is_as_it_was_found(t):
         t.loop.run_until_complete(asyncio.sleep(0))
         now = signal.set_wakeup_fd(b.fileno())
         t.log(now == b.fileno())
+    finally:
+        signal.set_wakeup_fd(before)
+        a.close()
+        b.close()
+
+
+@twin
+def test_ctrl_c_that_came_before_a_sleep_is_raised_and_leaves_the_wakeup_fd(t):
+    a, b = socket.socketpair()
+    a.setblocking(False)
+    b.setblocking(False)
+    before = signal.set_wakeup_fd(b.fileno())
+    try:
+        # A call in C, behind which Python looks for no signals: the loop is the first that does, before its sleep.
+        t.loop.call_soon(ctypes.CDLL(None).kill, os.getpid(), signal.SIGINT)
+        t.call(t.loop.run_forever)
+        t.log(signal.set_wakeup_fd(b.fileno()) == b.fileno())
     finally:
         signal.set_wakeup_fd(before)
         a.close()

@@ -62,8 +62,10 @@ int tdl__signals_before_turn(TdlLoop *loop, bool idle)
     } else if (!loop->guard_armed) {
         arm_guard(loop);
     }
-    if (code < 0) {
+    if (code < 0) { /* the swap may be a call, and one with an exception set would fail and take its place */
+        PyObject *exc = PyErr_GetRaisedException();
         tdl__signals_give(loop);
+        PyErr_SetRaisedException(exc);
     }
     return code;
 }
