@@ -100,6 +100,16 @@ def test_a_loop_running_in_another_thread_cannot_be_run_here(loop):
     assert not loop.is_running()
 
 
+def test_a_loop_is_not_closed_by_its_flag_inside_of_a_turn_that_is_run_by_hand(loop):
+    """As asyncio's own close() sets it; a loop that runs turns by hand does not count as running."""
+    ran = []
+    loop.call_soon(setattr, loop, "_closed", True)
+    loop.call_soon(ran.append, "the turn goes on")
+    loop._run_once()
+    assert ran == ["the turn goes on"]
+    assert not loop.is_closed()
+
+
 @twin
 def test_wrong_arguments_are_answered_as_by_asyncio(t):
     for bad in (None, 5, "name", object):

@@ -445,8 +445,9 @@ static PyObject *get_closed(PyObject *self, void *Py_UNUSED(closure))
 /* asyncio's own close() sets True, where it is called because somebody wrapped it. */
 static int set_closed(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 {
-    if (value == Py_True && !TDL_LOOP(self)->turning) {
-        loop_close_native(TDL_LOOP(self));
+    TdlLoop *loop = TDL_LOOP(self);
+    if (value == Py_True && !loop->turning && !tdl__loop_in_turn(loop)) {
+        loop_close_native(loop);
     }
     return 0; /* False is BaseEventLoop.__init__'s */
 }
