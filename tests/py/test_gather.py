@@ -222,6 +222,21 @@ def test_what_could_tell_the_difference_finds_the_writes_sent(family, last):
         same(case, family)
 
 
+def test_a_write_leaves_before_turns_run_inside_of_its_step(family):
+    async def case(t, family):
+        transport, protocol, peer = await raw(t, family)
+        transport.write(b"asked")
+        t.loop.call_soon(lambda: t.log(take(peer)))
+        t.loop._run_nested()
+        transport.write(b"behind")
+        t.log(take(peer))
+        await t.turns(1)
+        t.log(take(peer, 6))
+        await end(protocol, transport, peer)
+
+    assert alone(case, family) == [(b"asked",), (b"",), (b"behind",)]
+
+
 def test_another_threads_write_leaves_at_once(family):
     async def case(t, family):
         transport, protocol, peer = await raw(t, family)
