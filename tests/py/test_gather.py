@@ -222,6 +222,33 @@ def test_what_could_tell_the_difference_finds_the_writes_sent(family, last):
         same(case, family)
 
 
+@pytest.mark.parametrize("use", ["shutdown", "setsockopt", "getsockopt", "fileno", "getpeername", "dup", "repr"])
+def test_who_has_the_socket_already_finds_the_writes_sent(family, use):
+    async def case(t, family):
+        transport, protocol, peer = await raw(t, family)
+        sock = transport.get_extra_info("socket")
+        transport.write(b"head")
+        transport.write(b"body")
+        if use == "shutdown":
+            sock.shutdown(socket.SHUT_WR)
+        elif use == "setsockopt":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes(8))
+        elif use == "getsockopt":
+            sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        elif use == "dup":
+            sock.dup().close()
+        elif use == "repr":
+            repr(sock)
+        else:
+            getattr(sock, use)()
+        t.log(take(peer, 8))
+        await t.turns(1)
+        t.log(transport.is_closing())
+        await end(protocol, transport, peer)
+
+    same(case, family)
+
+
 def test_a_write_leaves_before_turns_run_inside_of_its_step(family):
     async def case(t, family):
         transport, protocol, peer = await raw(t, family)

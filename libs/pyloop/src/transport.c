@@ -218,7 +218,8 @@ static PyObject *lazy_extra(TdlStream *t, PyObject *name)
     if (PyUnicode_Compare(name, st->str_socket) == 0) {
         PyObject *sock = tdl__stream_socket(t);
         PyObject *wrapped = sock != NULL
-                                ? PyObject_CallMethodOneArg(st->support, st->str__wrap_transport_socket, sock)
+                                ? PyObject_CallMethodObjArgs(st->support, st->str__wrap_transport_socket,
+                                                             sock, (PyObject *)t, NULL)
                                 : NULL;
         Py_XDECREF(sock);
         return wrapped;

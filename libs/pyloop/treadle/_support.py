@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import weakref
 from asyncio import constants, events, format_helpers, futures, tasks, trsock
 from asyncio.log import logger
 from collections.abc import Iterator
@@ -12,7 +13,26 @@ from typing import Any
 SENDFILE_MODE = constants._SendfileMode.TRY_NATIVE
 running_loop = events._get_running_loop
 wake_waiter = futures._set_result_unless_cancelled  # type: ignore[attr-defined]
-_wrap_transport_socket = trsock.TransportSocket
+
+
+class TransportSocket(trsock.TransportSocket):
+    """What a transport shows of its socket. Whoever uses it finds sent what the transport was told to send before."""
+
+    __slots__ = ("_shown", "_transport")
+
+    def __init__(self, sock: Any, transport: Any) -> None:
+        self._shown = sock
+        self._transport = weakref.ref(transport)
+
+    @property
+    def _sock(self) -> Any:  # which all of asyncio's methods ask for
+        transport = self._transport()
+        if transport is not None:
+            transport.get_write_buffer_size()  # sends what is held for the step's end
+        return self._shown
+
+
+_wrap_transport_socket = TransportSocket
 
 
 def _source_stack() -> Any:
