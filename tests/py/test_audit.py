@@ -97,3 +97,59 @@ def test_nothing_is_held_where_a_hook_refuses_treadles_own(python, answer, came)
     """CPython takes a refusal by RuntimeError for success, and does not set the hook."""
     done = python("-c", REFUSING, answer, check=True)
     assert done.stdout == f"{came}\n"
+
+
+ABORTING = """
+import asyncio, os, socket, sys, tempfile
+import twin
+
+class Protocol(asyncio.DatagramProtocol):
+    def error_received(self, exc):
+        print("error", repr(exc))
+
+    def resume_writing(self):
+        print("resumed")
+
+    def connection_lost(self, exc):
+        print("lost", repr(exc))
+        lost.set_result(None)
+
+def hook(event, args):
+    if event == "socket.sendto" and armed:
+        armed.pop().abort()
+        raise RuntimeError("no more")
+
+async def main(loop):
+    global lost
+    lost = loop.create_future()
+    # asyncio's own abort() then fails behind connection_lost(): that is not of interest
+    loop.set_exception_handler(lambda loop, context: print(context["message"]) if not lost.done() else None)
+    path = os.path.join(tempfile.mkdtemp(), "peer")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as peer:
+        peer.bind(path)
+        ours = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        transport, _ = await loop.create_datagram_endpoint(Protocol, sock=ours)
+        while transport.get_write_buffer_size() == 0:
+            transport.sendto(b"x", path)
+        armed.append(transport)
+        peer.setblocking(False)
+        while not lost.done():
+            try:
+                peer.recv(1)
+            except BlockingIOError:
+                pass
+            await asyncio.sleep(0)
+    os.unlink(path)
+    os.rmdir(os.path.dirname(path))
+
+armed = []
+sys.addaudithook(hook)
+loop = twin.reference_loop() if sys.argv[1] == "asyncio" else twin.subject_loop()
+loop.run_until_complete(main(loop))
+"""
+
+
+@pytest.mark.parametrize("arm", ["asyncio", "treadle"])
+def test_a_hook_may_abort_and_refuse_a_datagram_that_was_queued(python, arm):
+    told = "Fatal write error on datagram transport\nlost None\n"
+    assert python(arm, code=ABORTING, check=True).stdout == told

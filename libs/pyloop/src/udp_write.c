@@ -69,7 +69,9 @@ static struct tdl_datagram queue_pop(TdlUdp *t)
 
 static void tell_protocol(TdlUdp *t, PyObject *method, const char *message)
 {
-    PyObject *result = PyObject_CallMethodNoArgs(t->protocol, method);
+    PyObject *protocol = Py_NewRef(t->protocol);
+    PyObject *result = PyObject_CallMethodNoArgs(protocol, method);
+    Py_DECREF(protocol);
     if (result == NULL && !tdl__udp_exit_raised(t)) {
         PyObject *exc = PyErr_GetRaisedException();
         tdl__udp_call_handler(t, message, exc);
@@ -163,25 +165,42 @@ static int send_failed(TdlUdp *t)
         return PyErr_Occurred() ? -1 : 0;
     }
     PyObject *exc = PyErr_GetRaisedException();
-    PyObject *result = PyObject_CallMethodOneArg(t->protocol, t->loop->state->str_error_received, exc);
+    PyObject *protocol = Py_NewRef(t->protocol);
+    PyObject *result = PyObject_CallMethodOneArg(protocol, t->loop->state->str_error_received, exc);
+    Py_DECREF(protocol);
     Py_DECREF(exc);
     Py_XDECREF(result);
     return result != NULL ? 0 : -1;
 }
 
-/* Send what is queued until the kernel takes no more; -1 if a callback raised, 1 if a datagram failed. */
-static int send_queue(TdlUdp *t)
+/* Forget the first of the queue if it still is that one. */
+static void queue_forget(TdlUdp *t, const struct tdl_datagram *first)
 {
-    while (t->queue_len > 0) {
-        PyObject *data = t->queue[t->queue_head].data;
-        Py_buffer view = {.buf = PyBytes_AS_STRING(data), .len = PyBytes_GET_SIZE(data)};
-        enum tdl_udp_sent code = send_view(t, data, &view, t->queue[t->queue_head].addr);
-        if (code == TDL_UDP_BLOCKED || t->queue_len == 0) {
-            return 0;
-        }
+    if (t->queue_len > 0 && t->queue[t->queue_head].data == first->data) {
         struct tdl_datagram d = queue_pop(t);
         Py_DECREF(d.data);
         Py_DECREF(d.addr);
+    }
+}
+
+/* Send what is queued until the kernel takes no more; -1 if a callback raised, 1 if a datagram failed. An audit hook, which the
+ * send tells, may abort and so clear the queue. */
+static int send_queue(TdlUdp *t)
+{
+    while (t->queue_len > 0) {
+        struct tdl_datagram d = t->queue[t->queue_head];
+        Py_buffer view = {.buf = PyBytes_AS_STRING(d.data), .len = PyBytes_GET_SIZE(d.data)};
+        Py_INCREF(d.data);
+        Py_INCREF(d.addr);
+        enum tdl_udp_sent code = send_view(t, d.data, &view, d.addr);
+        if (code != TDL_UDP_BLOCKED) {
+            queue_forget(t, &d);
+        }
+        Py_DECREF(d.data);
+        Py_DECREF(d.addr);
+        if (code == TDL_UDP_BLOCKED) {
+            return 0;
+        }
         if (code == TDL_UDP_FAILED) {
             return send_failed(t) < 0 ? -1 : 1;
         }
