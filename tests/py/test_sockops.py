@@ -7,6 +7,7 @@ import threading
 import weakref
 
 import pytest
+import treadle
 
 from twin import twin
 
@@ -16,6 +17,33 @@ def pair():
     a.setblocking(False)
     b.setblocking(False)
     return a, b
+
+
+@pytest.mark.parametrize("base", [asyncio.SelectorEventLoop, treadle.Loop])
+def test_who_makes_the_future_of_a_receive_may_take_the_reader_away_before(base):
+    class Loop(base):
+        def create_future(self):
+            if idle:
+                self.remove_reader(idle.pop())
+            return super().create_future()
+
+    async def main():
+        received = []
+        for data in (b"first", b"second"):
+            loop.call_soon(loop.call_soon, b.send, data)
+            received.append(await loop.sock_recv(a, 10))
+            idle.append(a)
+        return received
+
+    idle = []
+    loop = Loop()
+    a, b = pair()
+    try:
+        assert loop.run_until_complete(main()) == [b"first", b"second"]
+    finally:
+        loop.close()
+        a.close()
+        b.close()
 
 
 @twin

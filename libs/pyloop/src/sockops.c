@@ -191,10 +191,16 @@ static PyObject *ensure_no_transport(TdlSockWait *s)
     return PyObject_CallMethod((PyObject *)s->loop, "_ensure_fd_no_transport", "i", s->fd);
 }
 
-/* The descriptor is not ready: make the future and let the poller call. */
+/* The descriptor is not ready: make the future and let the poller call. The future comes first, as on asyncio: whoever makes it
+ * may run any code, that takes a watch away too. */
 static int start_waiting(TdlSockWait *s)
 {
     TdlLoop *loop = s->loop;
+    s->future = tdl__future_new(loop);
+    s->await = s->future != NULL ? Py_TYPE(s->future)->tp_as_async->am_await(s->future) : NULL;
+    if (s->await == NULL) {
+        return -1;
+    }
     PyObject *ok = tdl__check_closed(loop) < 0 ? NULL : ensure_no_transport(s);
     if (ok == NULL) {
         return -1;
@@ -205,11 +211,6 @@ static int start_waiting(TdlSockWait *s)
                           : s->op == TDL_SOCKOP_CONNECT ? tdl__watch_fresh(loop, s->fd, true)
                                                         : tdl__watch_of_socket(loop, s->fd, s->sock);
     if (w == NULL && !at_once) {
-        return -1;
-    }
-    s->future = tdl__future_new(loop);
-    s->await = s->future != NULL ? Py_TYPE(s->future)->tp_as_async->am_await(s->future) : NULL;
-    if (s->await == NULL) {
         return -1;
     }
     s->state = TDL_SOCKWAIT_WAITING;
