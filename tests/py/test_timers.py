@@ -192,3 +192,24 @@ def test_cancel_after_the_loop_was_closed_is_harmless(t):
     handle.cancel()
     soon.cancel()
     t.log(handle.cancelled(), soon.cancelled())
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_what_a_replaced_clock_raises_before_a_sleep_ends_the_run_without_it(loop, call):
+    """Not a twin: asyncio asks its clock once before a sleep."""
+    calls = []
+
+    def clock():
+        if armed:
+            calls.append(None)
+            if len(calls) == call:
+                raise ArithmeticError("no time")
+        return time.monotonic()
+
+    armed = []
+    loop.call_later(3600, loop.stop)
+    loop.call_soon(armed.append, True)
+    loop.time = clock
+    with pytest.raises(ArithmeticError, match="no time"):
+        loop.run_forever()
+    armed.clear()

@@ -134,7 +134,11 @@ static uint64_t forget_snapshot(TdlLoop *loop)
     if (tdl_sched_has_ready(&loop->sched) || tdl_sched_stopping(&loop->sched) || loop->fired != NULL) {
         return 0;
     }
-    return tdl_sched_has_timers(&loop->sched) ? tdl_sched_timeout(&loop->sched, host_now_ns(&loop->host)) : UINT64_MAX;
+    if (!tdl_sched_has_timers(&loop->sched)) {
+        return loop->hurried ? 0 : UINT64_MAX;
+    }
+    uint64_t timeout_ns = tdl_sched_timeout(&loop->sched, host_now_ns(&loop->host));
+    return loop->hurried ? 0 : timeout_ns; /* a replaced clock may have raised */
 }
 
 static void poll_now(TdlLoop *loop)
