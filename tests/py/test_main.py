@@ -110,6 +110,11 @@ def test_standard_input_runs_as_the_interpreter_runs_it(tmp_path):
     assert done.stdout == "True ['-', 'one'] '' __main__\n", done.stderr
 
 
+def test_code_has_no_future_statements_but_its_own(python):
+    code = "def annotated(value: int): pass\nprint(annotated.__annotations__)"
+    assert python("-m", "treadle", "-c", code, check=True).stdout == python("-c", code, check=True).stdout
+
+
 def test_what_is_defined_in_code_is_found_in_main(python):
     """Programs are told so by pickle, and by threads that outlive their last line."""
     code = "import pickle\nclass Here: pass\nassert type(pickle.loads(pickle.dumps(Here()))) is Here"

@@ -69,7 +69,7 @@ def _run(args: list[str]) -> None:
             sys.argv = args
         program = types.ModuleType("__main__")
         sys.modules["__main__"] = program
-        exec(compile(code, name, "exec"), vars(program))
+        exec(compile(code, name, "exec", dont_inherit=True), vars(program))  # without this file's __future__
     else:
         sys.argv = args
         if not safe:
