@@ -11,6 +11,7 @@ import textwrap
 import threading
 import warnings
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -414,3 +415,32 @@ def test_a_text_file_is_cut_where_its_buffer_is(make_loop, tmp_path):
 
     run(make_loop, main())
     assert (tmp_path / "text").read_text(encoding="utf-8") == "éé"
+
+
+def test_threads_adopt_contexts_at_the_same_time():
+    """Loops that are not treadle's are looked through when another gets its context, in whatever thread that is."""
+    class Open:
+        def is_closed(self):
+            return False
+
+    class Context:
+        def close(self):
+            pass
+
+    kept = []
+    start = threading.Barrier(4)
+
+    def adopt_many(_):
+        start.wait()
+        for _ in range(500):
+            loop = Open()
+            kept.append(loop)
+            _contexts.adopt(loop, Context())
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(adopt_many, range(4)))
+    finally:
+        sys.setswitchinterval(interval)

@@ -9,8 +9,10 @@ from typing import Any
 from treadle._options import option_flag
 from treadle._treadle import FileContext
 
-# Loops that cannot tell when they are closed, and whose contexts are open; and the contexts of those that take no attribute.
-_others: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
+# Loops that cannot tell when they are closed, and whose contexts are open, by their id(), since threads add theirs while another
+# looks through them: a list of a dict's values is made in one step, one of a set in many. And the contexts of those that take
+# no attribute.
+_others: weakref.WeakValueDictionary[int, asyncio.AbstractEventLoop] = weakref.WeakValueDictionary()
 _elsewhere: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, FileContext] = weakref.WeakKeyDictionary()
 
 
@@ -32,11 +34,12 @@ def context() -> FileContext:
 
 def adopt(loop: Any, files: FileContext) -> None:
     """Make it the loop's context. treadle's loop closes it when it is closed; for another it is seen when the next one is adopted."""
-    for other in list(_others):
-        if other.is_closed():
+    for ref in _others.valuerefs():
+        other = ref()
+        if other is not None and other.is_closed():
             _end(other)
     if not hasattr(loop, "_file_context"):
-        _others.add(loop)
+        _others[id(loop)] = loop
     try:
         loop._file_context = files
     except AttributeError:
@@ -44,7 +47,8 @@ def adopt(loop: Any, files: FileContext) -> None:
 
 
 def _end(loop: Any) -> None:
-    _others.discard(loop)
-    files = _elsewhere.pop(loop, None) or loop.__dict__.pop("_file_context", None)
+    _others.pop(id(loop), None)
+    # Neither has it if another thread was first.
+    files = _elsewhere.pop(loop, None) or getattr(loop, "__dict__", {}).pop("_file_context", None)
     if files is not None:
         files.close()
