@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import zipfile
 
 import pytest
 
@@ -208,6 +209,19 @@ def test_a_treadle_that_cannot_be_imported_is_told_and_asyncio_is_left_alone(pyt
     done = python(code="import asyncio; asyncio.run(asyncio.sleep(0))", env={"TREADLE": "1", "PYTHONPATH": str(tmp_path)},
                   check=True)
     assert "treadle was asked for (TREADLE=1) and cannot be imported: broken here" in done.stderr
+
+
+def test_uvloop_is_hidden_from_the_module_that_takes_it_and_not_from_its_neighbors_in_a_zip_file(python, tmp_path):
+    app = tmp_path / "app.zip"
+    with zipfile.ZipFile(app, "w") as files:
+        files.writestr("uvloop.py", "")
+        files.writestr("aiogram/__init__.py", "")
+        files.writestr("aiogram/dispatcher/__init__.py", "")
+        files.writestr("aiogram/dispatcher/dispatcher.py", "try:\n    import uvloop\nexcept ImportError:\n    uvloop = None\n")
+        files.writestr("aiogram/dispatcher/neighbor.py", "import uvloop\n")
+        files.writestr("__main__.py", "from aiogram.dispatcher import dispatcher, neighbor\n"
+                                      "print(dispatcher.uvloop, neighbor.uvloop.__name__)\n")
+    assert python(str(app), env={"TREADLE": "1"}, check=True).stdout == "None uvloop\n"
 
 
 def test_is_running_tells_which_loop_it_is():

@@ -59,10 +59,11 @@ def _look_at(name: str, loader: Any) -> None:
         return
 
     def exec_module(module: ModuleType) -> None:
-        if name in _TAKES_UVLOOP_IF_INSTALLED:
+        ours = module.__name__ == name  # a loader may be that of more modules: a zip file has one for each of its folders
+        if ours and name in _TAKES_UVLOOP_IF_INSTALLED:
             _hide_uvloop(module)
         execute(module)
-        if name in _HOOKS:
+        if ours and name in _HOOKS:
             _HOOKS[name](module)
 
     try:
