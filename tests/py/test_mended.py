@@ -4,6 +4,7 @@ Each case asserts the mended behaviour, on treadle, and on asyncio itself where 
 """
 import asyncio
 import asyncio.subprocess as sp
+import contextlib
 import contextvars
 import functools
 import gc
@@ -836,6 +837,33 @@ async def test_a_process_that_may_not_be_killed_is_closed(t):
     del popen.kill
     os.kill(process.pid, signal.SIGKILL)
     assert await process.wait() == -9
+
+
+def test_a_signal_behind_the_exit_reaches_nobody(loop, monkeypatch):
+    """Once the loop took the exit status, the number may be another process's, though the transport is told a turn later."""
+    waitpid, signals, asked = os.waitpid, [], []
+
+    async def main():
+        process = await asyncio.create_subprocess_exec("cat", stdin=sp.PIPE)
+
+        def taken(pid, options):
+            found = waitpid(pid, options)
+            if pid == process.pid and found[0] == pid:
+                loop.call_soon(send)
+            return found
+
+        def send():
+            asked.append(True)
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+
+        monkeypatch.setattr(os, "waitpid", taken)
+        monkeypatch.setattr(os, "kill", lambda pid, number: signals.append((pid, number)))
+        process.stdin.close()  # its end
+        return await process.wait()
+
+    assert loop.run_until_complete(main()) == 0
+    assert asked and signals == []
 
 
 def test_a_thread_that_waits_for_a_child_leaves_its_status_to_the_loop(loop, monkeypatch):

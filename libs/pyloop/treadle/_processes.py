@@ -23,9 +23,12 @@ def _exit_code(pid: int, transport: Any) -> int:
         logger.warning("child process pid %d exit status already read: will report returncode 255", pid)
         return 255
     try:
-        return os.waitstatus_to_exitcode(status)
+        code = os.waitstatus_to_exitcode(status)
     except ValueError:
-        return status
+        code = status
+    if transport._proc is not None:
+        transport._proc.returncode = code  # the number is free now, though the transport is told a turn later
+    return code
 
 
 def _close(fd: int) -> None:
@@ -64,7 +67,7 @@ class SubprocessTransport(_UnixSubprocessTransport):  # type: ignore[misc]
     def send_signal(self, signal: int) -> None:
         """Send a signal, unless the process is known to have ended."""
         self._check_proc()
-        if self._returncode is None:
+        if self._returncode is None and self._proc.returncode is None:
             try:
                 os.kill(self._proc.pid, signal)  # Popen's own would take the exit status from the loop
             except ProcessLookupError:
