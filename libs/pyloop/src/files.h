@@ -133,7 +133,6 @@ extern PyType_Spec tdl__files_context_spec;
 int tdl__files_start(FileContext *context, FileOp *op);
 int tdl__files_submit(FileContext *context, FileOp *op);
 int tdl__files_schedule(FileContext *context);
-void tdl__files_forget(FileContext *context, FileOp *op);
 
 /* files_prepare.c */
 bool tdl__files_fd_from(PyObject *arg, int *fd);

@@ -355,7 +355,6 @@ bool tdl__handle_cancel(TdlHandle *h);
 bool tdl__handle_cancelled(const TdlHandle *h);
 void tdl__handle_run(struct tdl_item *item);
 void tdl__handle_clear_free(struct tdl_module_state *state);
-void tdl__item_drop(struct tdl_sched *sched, struct tdl_item *item);
 TdlHandle *tdl__handle_of(struct tdl_item *item);
 
 /* snapshot.c */
