@@ -285,6 +285,13 @@ class Racing:
         del self.loop.getaddrinfo, self.loop.sock_connect
 
 
+@mended((3, 11))
+async def test_a_race_refuses_the_arguments_that_create_connection_refuses(t):
+    for name in ["misspelled", *(["all_errors"] if sys.version_info < (3, 12) else [])]:
+        with pytest.raises(TypeError, match=rf"BaseEventLoop\.create_connection\(\) got an unexpected keyword argument '{name}'"):
+            await t.loop.create_connection(asyncio.Protocol, "127.0.0.1", 1, happy_eyeballs_delay=1, **{name: True})
+
+
 @mended((3, 15))
 async def test_happy_eyeballs_that_lose_are_closed_and_none_is_left(t):
     blocked = asyncio.Event()

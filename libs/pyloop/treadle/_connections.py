@@ -150,6 +150,8 @@ class Connections:
     ) -> Any:
         """Connect to a TCP server; return (transport, protocol)."""
         raced = happy_eyeballs_delay is not None and sock is None and (host is not None or port is not None)
+        if sys.version_info < (3, 12) and "all_errors" in kwargs:
+            raced = False  # asyncio refuses it there
         if raced and staggered.staggered_race is _RACE:
             return await self._create_raced(protocol_factory, host, port, happy_eyeballs_delay, **kwargs)
         return await super().create_connection(  # type: ignore[misc]
@@ -379,3 +381,6 @@ def _bind_first(sock: Any, family: int, local_addr_infos: Any, failures: list[OS
         raise OSError(f"no matching local address with {family=} found")
     finally:
         failures = []  # what is raised has this frame
+
+
+Connections._create_raced.__qualname__ = "BaseEventLoop.create_connection"  # a wrong argument's error then reads as asyncio's
