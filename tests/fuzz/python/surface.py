@@ -44,6 +44,7 @@ SACRIFICED = range(900, 908)
 SMALL = (0, 1, 2, 7, 255)
 # Not called, and why.
 LEFT_OUT = {
+    "select": "sleeps until something comes, as a selector's does",
     "_shape_turns": "spins for as long as it is told to, for measurements",
     "subprocess_shell": "runs what it is given",
     "_process_self_data": "handles any signal's number, as asyncio's does",
