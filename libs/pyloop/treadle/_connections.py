@@ -374,8 +374,9 @@ def _bind_first(sock: Any, family: int, local_addr_infos: Any, failures: list[OS
                 sock.bind(address)
                 return
             except OSError as exc:
-                text = (exc.strerror or str(exc)).lower()
-                failures.append(OSError(exc.errno, f"error while attempting to bind on address {address!r}: {text}"))
+                # As the running Python words it: up to 3.12 without the number, which some errors do not have.
+                text = str(exc) if sys.version_info >= (3, 13) or exc.strerror is None else exc.strerror
+                failures.append(OSError(exc.errno, f"error while attempting to bind on address {address!r}: {text.lower()}"))
         if failures:
             raise failures.pop()
         raise OSError(f"no matching local address with {family=} found")
