@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import loops
 from options import refuse
 
-# glibc maps blocks above this threshold anew at every read; see perf/ANALYSIS.md.
+# glibc maps blocks above this threshold anew at every read; see perf/ANALYSIS-details.md.
 VARIANTS = {
     "mmap": {"MALLOC_MMAP_THRESHOLD_": "4194304"},
     "nogate": {"TREADLE_IO_URING": "0"},
