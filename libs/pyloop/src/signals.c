@@ -61,6 +61,9 @@ int tdl__signals_before_turn(TdlLoop *loop, bool idle)
         code = take(loop);
     } else if (!loop->guard_armed) {
         arm_guard(loop);
+        if (!loop->guard_armed) { /* somebody closed its number: no later wake-up would tell of a signal */
+            code = take(loop);
+        }
     }
     if (code < 0) { /* the swap may be a call, and one with an exception set would fail and take its place */
         PyObject *exc = PyErr_GetRaisedException();

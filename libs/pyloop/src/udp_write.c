@@ -138,7 +138,8 @@ static enum tdl_udp_sent send_view(TdlUdp *t, PyObject *data, const Py_buffer *v
     const struct tdl_udp_addr *to = NULL;
     if (!t->connected && !(addr == Py_None && has_peer(tdl__udp_fd(t)))) {
         if (t->last != NULL && t->last->tuple == addr) {
-            to = &t->last->addr;
+            parsed = t->last->addr; /* a copy: an audit hook may send to somebody else */
+            to = &parsed;
         } else if (tdl__udp_addr_parse(t->family, addr, &parsed)) {
             to = &parsed;
         } else {
