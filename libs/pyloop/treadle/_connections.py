@@ -375,7 +375,7 @@ def _bind_first(sock: Any, family: int, local_addr_infos: Any, failures: list[OS
                 return
             except OSError as exc:
                 # As the running Python words it: up to 3.12 without the number, which some errors do not have.
-                text = str(exc) if sys.version_info >= (3, 13) or exc.strerror is None else exc.strerror
+                text = str(exc) if sys.version_info >= (3, 13) else exc.strerror or str(exc)
                 failures.append(OSError(exc.errno, f"error while attempting to bind on address {address!r}: {text.lower()}"))
         if failures:
             raise failures.pop()
