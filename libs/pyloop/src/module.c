@@ -1,6 +1,6 @@
 /* The extension module treadle._treadle: multi-phase, all state in the module. */
 #include "pyloop.h"
-#include "tls.h"
+#include "transport/tls.h"
 
 #define TDL_TEXT_(x) #x
 #define TDL_TEXT(x) TDL_TEXT_(x)

@@ -4,7 +4,7 @@
 #ifndef TDL_PYLOOP_PYLOOP_H
 #define TDL_PYLOOP_PYLOOP_H
 
-#include "pycompat.h"
+#include "ground/compat.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -21,10 +21,10 @@
 #include "treadle/turn.h"
 #include "treadle/wake.h"
 
-#include "audit.h"
-#include "dns.h"
-#include "gate.h"
-#include "standard.h"
+#include "ground/audit.h"
+#include "dns/dns.h"
+#include "poll/gate.h"
+#include "ground/standard.h"
 
 typedef struct tdl_loop TdlLoop;
 typedef struct tdl_handle TdlHandle;

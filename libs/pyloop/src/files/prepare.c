@@ -1,0 +1,562 @@
+/* The context's methods that make operations: arguments in, a prepared operation out, nothing started. */
+#include "files/files.h"
+
+#include "ground/audit.h"
+
+#include <fcntl.h>
+#include <limits.h>
+
+/* Bytes of a result that are made when they are about to be filled: many waiting reads then touch no memory yet. Larger ones
+ * are made at once, so that a size that no memory has room for is refused by the call itself. */
+#define BYTES_LATER_MAX (512 << 10)
+
+/* Between low and high arguments, else a TypeError. */
+static bool counted(const char *name, Py_ssize_t nargs, Py_ssize_t low, Py_ssize_t high)
+{
+    if (nargs >= low && nargs <= high) {
+        return true;
+    }
+    PyErr_Format(PyExc_TypeError, "%s() takes %zd to %zd positional arguments (%zd given)", name, low, high,
+                 nargs);
+    return false;
+}
+
+bool tdl__files_fd_from(PyObject *arg, int *fd)
+{
+    long value = PyLong_AsLong(arg);
+    if (value == -1 && PyErr_Occurred()) {
+        return false;
+    }
+    if (value < INT_MIN || value > INT_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "file descriptor out of range");
+        return false;
+    }
+    *fd = (int)value;
+    return true;
+}
+
+/* A missing offset is the descriptor's own position; a negative one the kernel refuses. */
+static bool offset_from(PyObject *const *args, Py_ssize_t nargs, Py_ssize_t index, uint64_t *offset)
+{
+    *offset = TDL_FOP_POSITION;
+    if (index >= nargs || args[index] == Py_None) {
+        return true;
+    }
+    int overflow;
+    long long value = PyLong_AsLongLongAndOverflow(args[index], &overflow);
+    if (value == -1 && PyErr_Occurred()) {
+        return false;
+    }
+    if (overflow < 0) {
+        PyErr_SetString(PyExc_OverflowError, "offset out of range");
+        return false;
+    }
+    if (overflow > 0) {
+        /* All ones is how the kernel's interfaces write "the position". */
+        *offset = PyLong_AsUnsignedLongLong(args[index]);
+        return PyErr_Occurred() == NULL;
+    }
+    /* -1 would be the position again. */
+    *offset = value >= 0 && overflow == 0 ? (uint64_t)value : (uint64_t)1 << 63;
+    return true;
+}
+
+static bool size_from(PyObject *arg, Py_ssize_t *size)
+{
+    *size = PyLong_AsSsize_t(arg);
+    if (*size >= 0) {
+        return true;
+    }
+    if (!PyErr_Occurred()) {
+        PyErr_SetString(PyExc_ValueError, "size must not be negative");
+    }
+    return false;
+}
+
+static bool int_from(PyObject *const *args, Py_ssize_t nargs, Py_ssize_t index, int preset, int *value)
+{
+    *value = preset;
+    if (index >= nargs) {
+        return true;
+    }
+    long given = PyLong_AsLong(args[index]);
+    if (given == -1 && PyErr_Occurred()) {
+        return false;
+    }
+    if (given < INT_MIN || given > INT_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "argument is out of the range of a C int");
+        return false;
+    }
+    *value = (int)given;
+    return true;
+}
+
+/* A path as the kernel gets it, and its text as errors of CPython have it. */
+static PyObject *encoded_path(PyObject *path, PyObject **text)
+{
+    PyObject *encoded = NULL;
+    *text = PyOS_FSPath(path);
+    if (*text != NULL && !PyUnicode_FSConverter(*text, &encoded)) {
+        Py_CLEAR(*text);
+    }
+    return encoded;
+}
+
+/* The operation keeps the encoded path for the kernel and its text for the error. */
+static const char *path_into(FileOp *op, PyObject *path)
+{
+    op->path = encoded_path(path, &op->filename);
+    return op->path != NULL ? PyBytes_AS_STRING(op->path) : NULL;
+}
+
+static PyObject *unmade(FileOp *op)
+{
+    Py_DECREF(op);
+    return NULL;
+}
+
+static PyObject *with_bytes(FileOp *op, Py_ssize_t size)
+{
+    if (size <= BYTES_LATER_MAX || tdl__files_provide(&op->fop) == 0) {
+        return tdl__files_op_prepared(op);
+    }
+    tdl__files_raise(op, -ENOMEM);
+    return unmade(op);
+}
+
+static PyObject *prepare_read(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    int fd;
+    Py_ssize_t size;
+    uint64_t offset;
+    if (!counted("read", nargs, 2, 3) || !tdl__files_fd_from(args[0], &fd) || !size_from(args[1], &size) ||
+        !offset_from(args, nargs, 2, &offset)) {
+        return NULL;
+    }
+    FileOp *op = tdl__files_op_new(TDL_FILE_CONTEXT(self), FILES_BYTES);
+    if (op == NULL) {
+        return NULL;
+    }
+    tdl_fop_read(&op->fop, fd, NULL, (size_t)size, offset);
+    return with_bytes(op, size);
+}
+
+static PyObject *prepare_readinto(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    int fd;
+    uint64_t offset;
+    if (!counted("readinto", nargs, 2, 3) || !tdl__files_fd_from(args[0], &fd) ||
+        !offset_from(args, nargs, 2, &offset)) {
+        return NULL;
+    }
+    FileOp *op = tdl__files_op_new(TDL_FILE_CONTEXT(self), FILES_COUNT);
+    if (op == NULL) {
+        return NULL;
+    }
+    tdl_fop_read(&op->fop, fd, NULL, 0, offset);
+    if (PyObject_GetBuffer(args[1], &op->view, PyBUF_WRITABLE) < 0) {
+        op->view.obj = NULL;
+        return unmade(op);
+    }
+    tdl_fop_read(&op->fop, fd, op->view.buf, (size_t)op->view.len, offset);
+    return tdl__files_op_prepared(op);
+}
+
+static PyObject *prepare_write(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    int fd;
+    uint64_t offset;
+    if (!counted("write", nargs, 2, 3) || !tdl__files_fd_from(args[0], &fd) ||
+        !offset_from(args, nargs, 2, &offset)) {
+        return NULL;
+    }
+    FileOp *op = tdl__files_op_new(TDL_FILE_CONTEXT(self), FILES_COUNT);
+    if (op == NULL) {
+        return NULL;
+    }
+    tdl_fop_nop(&op->fop);
+    if (PyBytes_CheckExact(args[1])) {
+        op->payload = Py_NewRef(args[1]);
+        tdl_fop_write(&op->fop, fd, PyBytes_AS_STRING(args[1]), (size_t)PyBytes_GET_SIZE(args[1]), offset);
+        return tdl__files_op_prepared(op);
+    }
+    if (PyObject_GetBuffer(args[1], &op->view, PyBUF_SIMPLE) < 0) {
+        op->view.obj = NULL;
+        return unmade(op);
+    }
+    tdl_fop_write(&op->fop, fd, op->view.buf, (size_t)op->view.len, offset);
+    return tdl__files_op_prepared(op);
+}
+
+/* Buffers of a sequence become the vector; false with an exception. */
+static bool vector_into(FileOp *op, PyObject *buffers, int flags)
+{
+    /* A copy: a buffer's maker may change a list. */
+    PyObject *items = PySequence_Check(buffers) ? PySequence_Tuple(buffers) : NULL;
+    if (items == NULL) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_TypeError, "buffers must be a sequence");
+        }
+        return false;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(items);
+    op->vector = PyMem_New(struct iovec, (size_t)count + 1);
+    op->views = PyMem_New(Py_buffer, (size_t)count + 1);
+    if (op->vector == NULL || op->views == NULL || count > IOV_MAX) {
+        Py_DECREF(items);
+        if (count > IOV_MAX) {
+            PyErr_SetString(PyExc_ValueError, "too many buffers");
+        } else {
+            PyErr_NoMemory();
+        }
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (PyObject_GetBuffer(PyTuple_GET_ITEM(items, i), &op->views[i], flags) < 0) {
+            break;
+        }
+        op->vector[i].iov_base = op->views[i].buf;
+        op->vector[i].iov_len = (size_t)op->views[i].len;
+        op->view_count++;
+    }
+    Py_DECREF(items);
+    return op->view_count == (unsigned)count;
+}
+
+static PyObject *prepare_vector(PyObject *self, PyObject *const *args, Py_ssize_t nargs, bool writes)
+{
+    int fd;
+    uint64_t offset;
+    if (!counted(writes ? "writev" : "readv", nargs, 2, 3) || !tdl__files_fd_from(args[0], &fd) ||
+        !offset_from(args, nargs, 2, &offset)) {
+        return NULL;
+    }
+    FileOp *op = tdl__files_op_new(TDL_FILE_CONTEXT(self), FILES_COUNT);
+    if (op == NULL) {
+        return NULL;
+    }
+    tdl_fop_nop(&op->fop);
+    if (!vector_into(op, args[1], writes ? PyBUF_SIMPLE : PyBUF_WRITABLE)) {
+        return unmade(op);
+    }
+    if (writes) {
+        tdl_fop_writev(&op->fop, fd, op->vector, op->view_count, offset);
+    } else {
+        tdl_fop_readv(&op->fop, fd, op->vector, op->view_count, offset);
+    }
+    return tdl__files_op_prepared(op);
+}
+
+static PyObject *prepare_readv(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return prepare_vector(self, args, nargs, false);
+}
+
+static PyObject *prepare_writev(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return prepare_vector(self, args, nargs, true);
+}
+
+static FileOp *on_fd(PyObject *self, PyObject *arg, int *fd)
+{
+    if (!tdl__files_fd_from(arg, fd)) {
+        return NULL;
+    }
+    FileOp *op = tdl__files_op_new(TDL_FILE_CONTEXT(self), FILES_NOTHING);
+    if (op != NULL) {
+        tdl_fop_nop(&op->fop);
+    }
+    return op;
+}
+
+static PyObject *prepare_fsync(PyObject *self, PyObject *arg)
+{
+    int fd;
+    FileOp *op = on_fd(self, arg, &fd);
+    if (op != NULL) {
+        tdl_fop_fsync(&op->fop, fd);
+    }
+    return tdl__files_op_prepared(op);
+}
+
+static PyObject *prepare_fdatasync(PyObject *self, PyObject *arg)
+{
+    int fd;
+    FileOp *op = on_fd(self, arg, &fd);
+    if (op != NULL) {
+        tdl_fop_fdatasync(&op->fop, fd);
+    }
+    return tdl__files_op_prepared(op);
+}
+
+static PyObject *prepare_close(PyObject *self, PyObject *arg)
+{
+    int fd;
+    FileOp *op = on_fd(self, arg, &fd);
+    if (op != NULL) {
+        tdl_fop_close(&op->fop, fd);
+    }
+    return tdl__files_op_prepared(op);
+}
+
+static PyObject *truncate_to(PyObject *self, PyObject *const *args, Py_ssize_t nargs, bool audited)
+{
+    int fd;
+    Py_ssize_t size;
+    if (!counted("truncate", nargs, 2, 2) || !size_from(args[1], &size) ||
+        (audited && TDL_REFUSED("os.truncate", "On", args[0], size))) {
+        return NULL;
+    }
+    FileOp *op = on_fd(self, args[0], &fd);
+    if (op != NULL) {
+        tdl_fop_truncate(&op->fop, fd, (uint64_t)size);
+    }
+    return tdl__files_op_prepared(op);
+}
+
+static PyObject *prepare_truncate(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return truncate_to(self, args, nargs, true);
+}
+
+/* The truncate() of a file object, of which audit hooks are not told. */
+static PyObject *prepare_file_truncate(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return truncate_to(self, args, nargs, false);
+}
+
+static PyObject *prepare_fallocate(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    int fd, mode;
+    Py_ssize_t offset, size;
+    if (!counted("fallocate", nargs, 4, 4) || !int_from(args, nargs, 1, 0, &mode) ||
+        !size_from(args[2], &offset) || !size_from(args[3], &size)) {
+        return NULL;
+    }
+    FileOp *op = on_fd(self, args[0], &fd);
+    if (op != NULL) {
+        tdl_fop_fallocate(&op->fop, fd, mode, (uint64_t)offset, (uint64_t)size);
+    }
+    return tdl__files_op_prepared(op);
+}
+
+/* A path as audit hooks get it from CPython, made only if there are any. */
+static PyObject *audited_path(void *path)
+{
+    return PyOS_FSPath(path);
+}
+
+/* A fresh operation with a path in it; NULL with an exception. */
+static FileOp *on_path(PyObject *self, PyObject *path, enum files_result result, const char **encoded)
+{
+    FileOp *op = tdl__files_op_new(TDL_FILE_CONTEXT(self), result);
+    if (op == NULL) {
+        return NULL;
+    }
+    tdl_fop_nop(&op->fop);
+    *encoded = path_into(op, path);
+    if (*encoded == NULL) {
+        Py_DECREF(op);
+        return NULL;
+    }
+    return op;
+}
+
+static PyObject *open_path(PyObject *self, PyObject *const *args, Py_ssize_t nargs, bool audited)
+{
+    int flags, mode;
+    const char *path;
+    if (!counted("open", nargs, 2, 3) || !int_from(args, nargs, 1, 0, &flags) ||
+        !int_from(args, nargs, 2, 0666, &mode) ||
+        (audited && TDL_REFUSED("open", "O&Oi", audited_path, args[0], Py_None, flags))) {
+        return NULL;
+    }
+    FileOp *op = on_path(self, args[0], FILES_DESCRIPTOR, &path);
+    if (op != NULL) {
+        tdl_fop_open(&op->fop, AT_FDCWD, path, flags, (mode_t)mode);
+    }
+    return tdl__files_op_prepared(op);
+}
+
+static PyObject *prepare_open(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return open_path(self, args, nargs, true);
+}
+
+/* The open of a file object, of which open() has told audit hooks in its own way. */
+static PyObject *prepare_file_open(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return open_path(self, args, nargs, false);
+}
+
+static PyObject *prepare_stat(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    int flags, fd = AT_FDCWD;
+    const char *path = "";
+    if (!counted("stat", nargs, 1, 2) || !int_from(args, nargs, 1, 0, &flags)) {
+        return NULL;
+    }
+    bool by_fd = PyLong_Check(args[0]);
+    FileOp *op;
+    if (by_fd) {
+        op = on_fd(self, args[0], &fd);
+        fd = fd < 0 ? -1 : fd; /* AT_FDCWD is no descriptor */
+        flags |= AT_EMPTY_PATH;
+    } else {
+        op = on_path(self, args[0], FILES_STAT, &path);
+    }
+    if (op == NULL) {
+        return NULL;
+    }
+    op->result = FILES_STAT;
+    op->statx = PyMem_New(struct statx, 1);
+    if (op->statx == NULL) {
+        PyErr_NoMemory();
+        return unmade(op);
+    }
+    tdl_fop_statx(&op->fop, fd, path, flags, STATX_BASIC_STATS, op->statx);
+    return tdl__files_op_prepared(op);
+}
+
+static PyObject *prepare_unlink(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    int flags;
+    const char *path;
+    if (!counted("unlink", nargs, 1, 2) || !int_from(args, nargs, 1, 0, &flags) ||
+        TDL_REFUSED((flags & AT_REMOVEDIR) != 0 ? "os.rmdir" : "os.remove", "O&i", audited_path, args[0],
+                    -1)) {
+        return NULL;
+    }
+    FileOp *op = on_path(self, args[0], FILES_NOTHING, &path);
+    if (op != NULL) {
+        tdl_fop_unlink(&op->fop, AT_FDCWD, path, flags);
+    }
+    return tdl__files_op_prepared(op);
+}
+
+static PyObject *prepare_mkdir(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    int mode;
+    const char *path;
+    if (!counted("mkdir", nargs, 1, 2) || !int_from(args, nargs, 1, 0777, &mode) ||
+        TDL_REFUSED("os.mkdir", "O&ii", audited_path, args[0], mode, -1)) {
+        return NULL;
+    }
+    FileOp *op = on_path(self, args[0], FILES_NOTHING, &path);
+    if (op != NULL) {
+        tdl_fop_mkdir(&op->fop, AT_FDCWD, path, (mode_t)mode);
+    }
+    return tdl__files_op_prepared(op);
+}
+
+static PyObject *prepare_rename(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    int flags;
+    const char *from;
+    PyObject *to = NULL;
+    if (!counted("rename", nargs, 2, 3) || !int_from(args, nargs, 2, 0, &flags) ||
+        TDL_REFUSED("os.rename", "O&O&ii", audited_path, args[0], audited_path, args[1], -1, -1)) {
+        return NULL;
+    }
+    FileOp *op = on_path(self, args[0], FILES_NOTHING, &from);
+    if (op == NULL) {
+        return NULL;
+    }
+    to = encoded_path(args[1], &op->filename2);
+    if (to == NULL) {
+        return unmade(op);
+    }
+    op->payload = to;
+    tdl_fop_rename(&op->fop, AT_FDCWD, from, AT_FDCWD, PyBytes_AS_STRING(to), (unsigned)flags);
+    return tdl__files_op_prepared(op);
+}
+
+static PyObject *prepare_read_file(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_ssize_t size;
+    const char *path;
+    if (!counted("read_file", nargs, 2, 2) || !size_from(args[1], &size) ||
+        TDL_REFUSED("open", "O&si", audited_path, args[0], "r", O_RDONLY | O_CLOEXEC)) {
+        return NULL;
+    }
+    FileOp *op = on_path(self, args[0], FILES_BYTES, &path);
+    if (op == NULL) {
+        return NULL;
+    }
+    tdl_fop_read_file(&op->fop, AT_FDCWD, path, NULL, (size_t)size);
+    return with_bytes(op, size);
+}
+
+static PyObject *prepare_pair(PyObject *self, PyObject *const *args, Py_ssize_t nargs, bool splices)
+{
+    int from, to;
+    uint64_t from_offset, to_offset;
+    Py_ssize_t size;
+    if (!counted(splices ? "splice" : "copy", nargs, 5, 5) || !tdl__files_fd_from(args[0], &from) ||
+        !offset_from(args, nargs, 1, &from_offset) || !tdl__files_fd_from(args[2], &to) ||
+        !offset_from(args, nargs, 3, &to_offset) || !size_from(args[4], &size)) {
+        return NULL;
+    }
+    FileOp *op = tdl__files_op_new(TDL_FILE_CONTEXT(self), FILES_COUNT);
+    if (op == NULL) {
+        return NULL;
+    }
+    if (splices) {
+        tdl_fop_splice(&op->fop, from, from_offset, to, to_offset, (size_t)size, 0);
+    } else {
+        tdl_fop_copy(&op->fop, from, from_offset, to, to_offset, (uint64_t)size);
+    }
+    return tdl__files_op_prepared(op);
+}
+
+static PyObject *prepare_splice(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return prepare_pair(self, args, nargs, true);
+}
+
+static PyObject *prepare_copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    return prepare_pair(self, args, nargs, false);
+}
+
+#define TDL_FAST(function) (PyCFunction)(void (*)(void))(function), METH_FASTCALL
+
+PyMethodDef tdl__files_prepare_methods[] = {
+    {"read", TDL_FAST(prepare_read),
+     PyDoc_STR("read($self, fd, size, offset=None, /)\n--\n\nRead into new bytes.")},
+    {"readinto", TDL_FAST(prepare_readinto),
+     PyDoc_STR("readinto($self, fd, buffer, offset=None, /)\n--\n\nRead into a buffer of the caller.")},
+    {"readv", TDL_FAST(prepare_readv),
+     PyDoc_STR("readv($self, fd, buffers, offset=None, /)\n--\n\nRead into several buffers.")},
+    {"write", TDL_FAST(prepare_write),
+     PyDoc_STR("write($self, fd, data, offset=None, /)\n--\n\nWrite a buffer.")},
+    {"writev", TDL_FAST(prepare_writev),
+     PyDoc_STR("writev($self, fd, buffers, offset=None, /)\n--\n\nWrite several buffers.")},
+    {"fsync", prepare_fsync, METH_O,
+     PyDoc_STR("fsync($self, fd, /)\n--\n\nBring data and metadata to the disk.")},
+    {"fdatasync", prepare_fdatasync, METH_O,
+     PyDoc_STR("fdatasync($self, fd, /)\n--\n\nBring data to the disk.")},
+    {"open", TDL_FAST(prepare_open),
+     PyDoc_STR("open($self, path, flags, mode=0o666, /)\n--\n\nOpen a file; gives a descriptor.")},
+    {"close_fd", prepare_close, METH_O, PyDoc_STR("close_fd($self, fd, /)\n--\n\nClose a descriptor.")},
+    {"stat", TDL_FAST(prepare_stat),
+     PyDoc_STR("stat($self, path_or_fd, flags=0, /)\n--\n\nGive an os.stat_result.")},
+    {"truncate", TDL_FAST(prepare_truncate), PyDoc_STR("truncate($self, fd, size, /)\n--\n\nSet the size.")},
+    {"_file_open", TDL_FAST(prepare_file_open), NULL},
+    {"_file_truncate", TDL_FAST(prepare_file_truncate), NULL},
+    {"fallocate", TDL_FAST(prepare_fallocate),
+     PyDoc_STR("fallocate($self, fd, mode, offset, size, /)\n--\n\nReserve space.")},
+    {"rename", TDL_FAST(prepare_rename),
+     PyDoc_STR("rename($self, source, target, flags=0, /)\n--\n\nMove a name.")},
+    {"unlink", TDL_FAST(prepare_unlink), PyDoc_STR("unlink($self, path, flags=0, /)\n--\n\nRemove a name.")},
+    {"mkdir", TDL_FAST(prepare_mkdir), PyDoc_STR("mkdir($self, path, mode=0o777, /)\n--\n\nMake a folder.")},
+    {"splice", TDL_FAST(prepare_splice),
+     PyDoc_STR("splice($self, source, source_offset, target, target_offset, size, /)\n--\n\nMove bytes "
+               "through a pipe.")},
+    {"copy", TDL_FAST(prepare_copy),
+     PyDoc_STR(
+         "copy($self, source, source_offset, target, target_offset, size, /)\n--\n\nCopy between files.")},
+    {"read_file", TDL_FAST(prepare_read_file),
+     PyDoc_STR("read_file($self, path, limit, /)\n--\n\nOpen, read up to limit, close.")},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,102 @@
+/* Whether what treadle's C goes around is still what Python brought. Agents, guards of tests and fake clocks replace methods of
+ * asyncio, of sockets and of thread pools; asyncio calls what it finds, so each short cut asks here before it is taken, and where
+ * the answer is no, asyncio's own code runs.
+ * The question costs one comparison while nothing changes: a type gets another version tag with each change of it or of its bases.
+ * A type that has used up its tags (1000 from Python 3.13 on) is compared attribute by attribute each time.
+ * Thread: the GIL guards everything here. */
+#ifndef TDL_PYLOOP_STANDARD_H
+#define TDL_PYLOOP_STANDARD_H
+
+#include "ground/compat.h"
+
+#include <limits.h>
+#include <stdbool.h>
+
+/* No type's version tag: a type without one has 0, and they are given out from the bottom. */
+#define TDL_NO_TAG UINT_MAX
+
+/* Of a function that is called only where something was replaced: the compiler keeps it out of the way. */
+#define TDL_RARE __attribute__((cold, noinline))
+
+struct tdl_loop;
+struct tdl_module_state;
+
+/* A class of the standard library, and what it consisted of when it was found to be as it was shipped. */
+struct tdl_class {
+    PyTypeObject *type; /* NULL: it was replaced before treadle was imported */
+    PyObject *shipped;  /* its attributes, copied */
+    unsigned tag;       /* its version when it was last compared */
+    bool in_place;      /* the outcome */
+};
+
+/* A function whose code may be replaced in place, which changes no version. */
+struct tdl_function {
+    PyObject *function, *code;
+};
+
+struct tdl_standard {
+    struct tdl_class socket, pool, handle, timer_handle;
+    struct tdl_function submit, adjust, run_in_executor;
+    PyObject *str_socket;
+    PyObject *base_events_dict; /* where asyncio finds the module socket */
+    PyObject *socket_module;
+    PyObject *raw_socket_type; /* _socket.socket */
+    PyObject *work_queue_type; /* of a pool's queue */
+    PyObject
+        *transport_shipped; /* {name: attribute} of asyncio's transports that one in C stands in front of */
+    unsigned transport_tag; /* of the class of transports in C while they are in place */
+    PyObject *loop_class;   /* treadle.Loop */
+    PyObject *
+        loop_own; /* {name: attribute} of treadle.Loop, for what stands in front of asyncio's or goes around it */
+    PyObject *
+        loop_shipped; /* the same names: a tuple of what asyncio's classes have, None if one was replaced before */
+    PyObject *loop_asyncio; /* asyncio's loop class */
+};
+
+/* What a loop knows of its own class. */
+struct tdl_loop_standard {
+    unsigned plain_tag;  /* the class's version while nothing is replaced that is asked for often */
+    unsigned seen_tag;   /* the class's version when the two below were made */
+    unsigned handle_tag; /* of asyncio.TimerHandle, a subclass of Handle, while both are as shipped */
+    PyObject *patched;   /* {name: what asyncio's class has instead of its own}, NULL if nothing */
+    PyObject *
+        overridden; /* {name: None}: these, and what a subclass or the loop itself has instead; NULL if nothing */
+    PyObject *assigned; /* {name: None} set on the loop itself, NULL if none ever was */
+};
+
+int tdl__standard_init(struct tdl_standard *s);
+int tdl__standard_traverse(struct tdl_standard *s, visitproc visit, void *arg);
+void tdl__standard_clear(struct tdl_standard *s);
+
+/* _loop_setup(loop class, asyncio's, {name: attributes of asyncio's classes as shipped, or None}) */
+PyObject *tdl__loop_setup(PyObject *module, PyObject *args);
+
+TDL_RARE bool tdl__class_compare(struct tdl_class *c);
+
+static inline bool tdl__class_in_place(struct tdl_class *c)
+{
+    return c->type != NULL && c->type->tp_version_tag == c->tag ? c->in_place : tdl__class_compare(c);
+}
+
+static inline bool tdl__code_in_place(const struct tdl_function *f)
+{
+    return f->code != NULL && PyFunction_GET_CODE(f->function) == f->code;
+}
+
+TDL_RARE bool tdl__transports_compare(struct tdl_standard *s, PyTypeObject *type, PyObject *asyncios);
+bool tdl__sockets_in_place(struct tdl_standard *s);
+bool tdl__socket_is_plain(struct tdl_standard *s, PyObject *sock);
+
+/* loop/overrides.c */
+extern PyMethodDef tdl__standard_loop_methods[];
+void tdl__loop_standard_init(struct tdl_loop_standard *l);
+int tdl__loop_standard_traverse(struct tdl_loop_standard *l, visitproc visit, void *arg);
+void tdl__loop_standard_clear(struct tdl_loop_standard *l);
+int tdl__loop_setattr(PyObject *self, PyObject *name, PyObject *value);
+TDL_RARE bool tdl__loop_overridden(struct tdl_loop *loop, PyObject *name);
+TDL_RARE PyObject *tdl__loop_patched(struct tdl_loop *loop, PyObject *name);
+TDL_RARE bool tdl__loop_step_aside(struct tdl_loop *loop, PyObject *name, PyObject *const *args,
+                                   Py_ssize_t nargs, PyObject *kwnames, PyObject **result);
+TDL_RARE bool tdl__handles_in_place(struct tdl_loop *loop);
+
+#endif
