@@ -1,8 +1,7 @@
-#include "treadle/ffi.h"
-
 #include <stdint.h>
 #include <string.h>
 
+#include "treadle/ffi.h"
 #include "treadle/list.h"
 
 #ifdef TDL_FFI_CORE
@@ -177,8 +176,9 @@ static const struct field fields[] = {
 static const struct type *find_type(const char *name)
 {
     for (size_t i = 0; name != NULL && i < sizeof types / sizeof *types; i++) {
-        if (strcmp(types[i].name, name) == 0)
+        if (strcmp(types[i].name, name) == 0) {
             return &types[i];
+        }
     }
     return NULL;
 }
@@ -198,8 +198,9 @@ size_t tdl_ffi_align(const char *type)
 size_t tdl_ffi_offset(const char *field)
 {
     for (size_t i = 0; field != NULL && i < sizeof fields / sizeof *fields; i++) {
-        if (strcmp(fields[i].name, field) == 0)
+        if (strcmp(fields[i].name, field) == 0) {
             return fields[i].offset;
+        }
     }
     return SIZE_MAX;
 }

@@ -55,8 +55,9 @@ void tdl__sender_unlock(void)
 
 void tdl__hold_wait(void)
 {
-    for (int i = 0; i < WAIT_PAUSES; i++)
+    for (int i = 0; i < WAIT_PAUSES; i++) {
         tdl_cpu_pause();
+    }
     (void)sched_yield();
 }
 
@@ -64,8 +65,9 @@ void tdl__hold_wait(void)
  * between the look and the send. A number that is still there behind the dup had not been closed by then. */
 static int open_file(const struct tdl_held *held)
 {
-    if (held->fd_now == NULL)
+    if (held->fd_now == NULL) {
         return held->fd;
+    }
     int fd = fcntl(held->fd, F_DUPFD_CLOEXEC, 0);
     if (fd >= 0 && tdl_load_acquire_shared_u32((const uint32_t *)held->fd_now) != (uint32_t)held->fd) {
         close(fd);
@@ -77,31 +79,36 @@ static int open_file(const struct tdl_held *held)
 
 static void send_one(struct tdl_held *held)
 {
-    if (held->error != 0 || held->sent == held->len)
+    if (held->error != 0 || held->sent == held->len) {
         return;
+    }
     int fd = open_file(held);
     ssize_t n = -1;
     if (fd >= 0) {
-        do
+        do {
             n = send(fd, held->data + held->sent, held->len - held->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-        while (n < 0 && errno == EINTR);
+        } while (n < 0 && errno == EINTR);
     }
     int error = n < 0 ? errno : 0;
-    if (fd >= 0 && held->fd_now != NULL)
+    if (fd >= 0 && held->fd_now != NULL) {
         close(fd);
-    if (n >= 0)
+    }
+    if (n >= 0) {
         held->sent += (uint32_t)n;
-    else if (error != EAGAIN && error != EWOULDBLOCK)
+    } else if (error != EAGAIN && error != EWOULDBLOCK) {
         held->error = error;
+    }
 }
 
 /* What a full socket does not take waits for its owner, as it would if the owner had sent it. */
 static void send_hold_locked(struct tdl_hold *h)
 {
-    if (!tdl__hold_enter(h, TDL__HOLD_BUSY))
+    if (!tdl__hold_enter(h, TDL__HOLD_BUSY)) {
         return;
-    for (struct tdl_node *at = h->entries.next; at != &h->entries; at = at->next)
+    }
+    for (struct tdl_node *at = h->entries.next; at != &h->entries; at = at->next) {
         send_one(TDL_CONTAINER_OF(at, struct tdl_held, node));
+    }
     tdl__hold_leave(h, TDL__HOLD_SENT);
 }
 
@@ -116,8 +123,9 @@ static uint64_t look_locked(struct tdl_hold *h, uint64_t now, uint64_t next, boo
         h->seen_ns = now;
         *news = true;
     }
-    if (state == TDL__HOLD_NONE || state == TDL__HOLD_SENT)
+    if (state == TDL__HOLD_NONE || state == TDL__HOLD_SENT) {
         return next;
+    }
     uint64_t due = h->seen_ns + h->limit_ns / 2;
     if (now >= due) {
         send_hold_locked(h);
@@ -131,8 +139,9 @@ static uint64_t look_at_all_locked(bool *news)
 {
     uint64_t now = now_ns();
     uint64_t next = now + TDL_HOLD_LIMIT_NS;
-    for (struct tdl_node *at = sender.open.next; at != &sender.open; at = at->next)
+    for (struct tdl_node *at = sender.open.next; at != &sender.open; at = at->next) {
         next = look_locked(TDL_CONTAINER_OF(at, struct tdl_hold, link), now, next, news);
+    }
     return next;
 }
 
@@ -141,8 +150,9 @@ static bool news_locked(void)
 {
     for (struct tdl_node *at = sender.open.next; at != &sender.open; at = at->next) {
         struct tdl_hold *h = TDL_CONTAINER_OF(at, struct tdl_hold, link);
-        if ((tdl_load_seq_u32(&h->word) & ~(uint32_t)TDL__HOLD_STATE) != h->seen) /* MO-9 */
+        if ((tdl_load_seq_u32(&h->word) & ~(uint32_t)TDL__HOLD_STATE) != h->seen) { /* MO-9 */
             return true;
+        }
     }
     return false;
 }
@@ -150,10 +160,12 @@ static bool news_locked(void)
 static void sleep_locked(void)
 {
     tdl_store_seq_u32(&sender.state, ASLEEP); /* MO-9 */
-    while (!sender.stopping && tdl_load_relaxed_u32(&sender.state) == ASLEEP && !news_locked())
+    while (!sender.stopping && tdl_load_relaxed_u32(&sender.state) == ASLEEP && !news_locked()) {
         pthread_cond_wait(&sender.changed, &sender.lock);
-    if (!sender.stopping)
+    }
+    if (!sender.stopping) {
         tdl_store_seq_u32(&sender.state, AWAKE);
+    }
 }
 
 /* While programs hold, the thread looks once in a millisecond, which costs theirs nothing. */
@@ -184,15 +196,17 @@ static int start_locked(void)
 {
     sigset_t all;
     sigset_t before;
-    if (TDL_FAIL(TDL_FAIL_THREAD))
+    if (TDL_FAIL(TDL_FAIL_THREAD)) {
         return TDL_EAGAIN;
+    }
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     sender.tid = 0;
     sender.running = pthread_create(&sender.thread, NULL, sender_main, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (sender.running)
+    if (sender.running) {
         tdl_store_seq_u32(&sender.state, AWAKE);
+    }
     return sender.running ? 0 : TDL_EAGAIN;
 }
 
@@ -206,19 +220,22 @@ bool tdl__sender_rouse(void)
     pthread_mutex_lock(&sender.lock);
     bool there = !sender.stopping && (sender.running || start_locked() == 0);
     bool wake = there && tdl_load_relaxed_u32(&sender.state) == ASLEEP;
-    if (wake)
+    if (wake) {
         tdl_store_seq_u32(&sender.state, AWAKE);
+    }
     pthread_mutex_unlock(&sender.lock);
-    if (wake)
+    if (wake) {
         pthread_cond_signal(&sender.changed);
+    }
     return there;
 }
 
 /* A joined thread is counted by the kernel for a moment more, and Python's fork warns of threads by that count. */
 static void wait_until_gone(pid_t tid)
 {
-    for (int looks = 0; looks < GONE_LOOKS_MAX && syscall(SYS_tgkill, getpid(), tid, 0) == 0; looks++)
+    for (int looks = 0; looks < GONE_LOOKS_MAX && syscall(SYS_tgkill, getpid(), tid, 0) == 0; looks++) {
         (void)sched_yield();
+    }
 }
 
 /* Ends the thread and leaves the lock held. */
@@ -229,8 +246,9 @@ static void stop_locked(void)
         (void)sched_yield();
         pthread_mutex_lock(&sender.lock);
     }
-    if (!sender.running)
+    if (!sender.running) {
         return;
+    }
     sender.stopping = true;
     tdl_store_seq_u32(&sender.state, NO_THREAD); /* what is held from now on comes to the lock (MO-9) */
     pthread_cond_signal(&sender.changed);
@@ -243,8 +261,9 @@ static void stop_locked(void)
 
 static void send_all_locked(void)
 {
-    for (struct tdl_node *at = sender.open.next; at != &sender.open; at = at->next)
+    for (struct tdl_node *at = sender.open.next; at != &sender.open; at = at->next) {
         send_hold_locked(TDL_CONTAINER_OF(at, struct tdl_hold, link));
+    }
 }
 
 static void fork_prepare(void)
@@ -265,8 +284,9 @@ static void fork_child(void)
 {
     for (struct tdl_node *at = sender.open.next; at != &sender.open; at = at->next) {
         struct tdl_hold *h = TDL_CONTAINER_OF(at, struct tdl_hold, link);
-        if ((tdl_load_relaxed_u32(&h->word) & TDL__HOLD_STATE) == TDL__HOLD_NONE)
+        if ((tdl_load_relaxed_u32(&h->word) & TDL__HOLD_STATE) == TDL__HOLD_NONE) {
             continue;
+        }
         for (struct tdl_node *entry = h->entries.next; entry != &h->entries; entry = entry->next) {
             struct tdl_held *held = TDL_CONTAINER_OF(entry, struct tdl_held, node);
             held->sent = held->len;
@@ -301,8 +321,9 @@ void tdl__sender_close(struct tdl_hold *h)
 {
     pthread_mutex_lock(&sender.lock);
     tdl_node_remove(&h->link);
-    if (!tdl_node_is_linked(&sender.open))
+    if (!tdl_node_is_linked(&sender.open)) {
         stop_locked();
+    }
     pthread_mutex_unlock(&sender.lock);
 }
 

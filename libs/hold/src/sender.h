@@ -25,8 +25,9 @@ static inline bool tdl__hold_enter(struct tdl_hold *h, uint32_t state)
     for (;;) {
         uint32_t is = word & TDL__HOLD_STATE;
         if (is == TDL__HOLD_HELD) {
-            if (tdl_cas_acq_rel_u32(&h->word, &word, (word & ~(uint32_t)TDL__HOLD_STATE) | state))
+            if (tdl_cas_acq_rel_u32(&h->word, &word, (word & ~(uint32_t)TDL__HOLD_STATE) | state)) {
                 return true;
+            }
         } else if (is == TDL__HOLD_BUSY) {
             tdl__hold_wait();
             word = tdl_load_acquire_u32(&h->word);
