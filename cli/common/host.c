@@ -1,11 +1,11 @@
 #include "host.h"
 
-#include "treadle/assert.h"
-
 #include <errno.h>
 #include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "treadle/assert.h"
 
 #define EVENTS_PER_POLL 64
 
@@ -41,11 +41,13 @@ static void collect(struct tdl_wake_host *h, uint64_t timeout_ns, struct tdl_que
     TDL_ASSERT(n >= 0 || errno == EINTR);
     for (int i = 0; i < n; i++) {
         struct tdl_watch *watch = events[i].data.ptr;
-        if (watch == NULL)
+        if (watch == NULL) {
             continue;
+        }
         watch->ready = events[i].events;
-        if (watch->item.link.state == TDL_ITEM_IDLE)
+        if (watch->item.link.state == TDL_ITEM_IDLE) {
             tdl_queue_push(io, &watch->item.link);
+        }
     }
 }
 
@@ -56,26 +58,30 @@ static void poll_host(struct tdl_host *host, uint64_t timeout_ns, struct tdl_que
     bool parks = timeout_ns != 0;
     if (parks) {
         tdl_wake_park_begin(&h->wake); /* MO-1: announced before the inbox is looked at */
-        if (!tdl_inbox_is_empty(&h->inbox))
+        if (!tdl_inbox_is_empty(&h->inbox)) {
             timeout_ns = 0;
+        }
     }
     if (h->epoll >= 0) {
-        if (timeout_ns != 0 && tdl_wake_spin(&h->wake))
+        if (timeout_ns != 0 && tdl_wake_spin(&h->wake)) {
             timeout_ns = 0;
+        }
         collect(h, timeout_ns, io);
     } else if (timeout_ns != 0) {
         (void)tdl_wake_wait(&h->wake, timeout_ns);
     }
-    if (parks)
+    if (parks) {
         (void)tdl_wake_park_end(&h->wake);
+    }
 }
 
 int tdl_wake_host_open(struct tdl_wake_host *h, const struct tdl_wake_options *options)
 {
     *h = (struct tdl_wake_host){.host = {now_ns, take, before_poll, poll_host}, .epoll = -1};
     int code = tdl_wake_open(&h->wake, options);
-    if (code != 0)
+    if (code != 0) {
         return code;
+    }
     tdl_sched_init(&h->sched);
     tdl_inbox_init(&h->inbox, &h->wake, tdl_sched_mark_source(&h->sched));
     return 0;
@@ -84,17 +90,18 @@ int tdl_wake_host_open(struct tdl_wake_host *h, const struct tdl_wake_options *o
 void tdl_wake_host_close(struct tdl_wake_host *h)
 {
     (void)tdl_inbox_close(&h->inbox);
-    if (h->epoll >= 0)
+    if (h->epoll >= 0) {
         (void)close(h->epoll);
+    }
     h->epoll = -1;
     tdl_wake_close(&h->wake);
 }
 
 void tdl_wake_host_run(struct tdl_wake_host *h)
 {
-    do
+    do {
         (void)tdl_turn(&h->sched, &h->host);
-    while (!tdl_sched_stopping(&h->sched));
+    } while (!tdl_sched_stopping(&h->sched));
     tdl_sched_clear_stop(&h->sched);
 }
 
@@ -112,8 +119,9 @@ static int control(int epoll, int operation, int fd, uint32_t events, struct tdl
 static int open_epoll(struct tdl_wake_host *h)
 {
     int fd = epoll_create1(EPOLL_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
         return -errno;
+    }
     int code = control(fd, EPOLL_CTL_ADD, tdl_wake_fd(&h->wake), EPOLLIN, NULL);
     if (code != 0) {
         (void)close(fd);
@@ -126,10 +134,12 @@ static int open_epoll(struct tdl_wake_host *h)
 int tdl_wake_host_watch(struct tdl_wake_host *h, struct tdl_watch *watch, int fd, uint32_t events)
 {
     int code = h->epoll >= 0 ? 0 : open_epoll(h);
-    if (code == 0)
+    if (code == 0) {
         code = control(h->epoll, EPOLL_CTL_ADD, fd, events, watch);
-    if (code == 0)
+    }
+    if (code == 0) {
         watch->fd = fd;
+    }
     return code;
 }
 
