@@ -1,8 +1,7 @@
 /* Goal: generations, cancel, interrupt, stop and drain keep their contract. Method: named items that write
  * down when they run, compared with the order expected. */
-#include "trace.h"
-
 #include "suite.h"
+#include "trace.h"
 
 static struct tdl_sched sched;
 static struct traced a, b, c, d;
@@ -79,8 +78,9 @@ START_TEST(an_item_may_push_itself_again_from_its_run)
     setup();
     a.then = &a;
     tdl_sched_push(&sched, &a.item);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         ck_assert_str_eq(run_once(&sched), "A");
+    }
 }
 END_TEST
 
@@ -100,8 +100,9 @@ START_TEST(an_item_may_free_itself_in_its_run_and_in_its_drop)
         traced_init(heap, 'H', &sched);
         heap->item.run = free_self;
         tdl_sched_push(&sched, &heap->item);
-        if (canceled)
+        if (canceled) {
             ck_assert(tdl_sched_cancel(&sched, &heap->item));
+        }
         ck_assert_str_eq(run_once(&sched), "F");
     }
 }
@@ -229,8 +230,9 @@ static void drop_and_push_d_once(struct tdl_item *item)
 {
     struct traced *self = TDL_CONTAINER_OF(item, struct traced, item);
     traced_drop(item);
-    if (self == &a)
+    if (self == &a) {
         tdl_sched_push(&sched, &d.item);
+    }
 }
 
 START_TEST(drain_gives_back_everything_also_what_a_drop_adds)

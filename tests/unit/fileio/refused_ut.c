@@ -1,5 +1,7 @@
 /* Where the kernel refuses an interface, the next engine takes over with the same results, and caps say why. A seccomp filter
  * in a forked child refuses io_uring_setup, or only io_uring_enter, or io_setup too. */
+#include "scratch.h"
+
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +13,6 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "scratch.h"
 
 /* Up to three calls answer with an error, everything else passes. */
 static void refuse_calls(int error, unsigned a, unsigned b, unsigned c)
@@ -69,8 +69,9 @@ static int start_only(enum tdl_fio_engine engine)
     options.engine = engine;
     ck_assert_int_eq(tdl_fio_open(&f, &options), 0);
     int rc = tdl_fio_start(&f);
-    if (rc == 0)
+    if (rc == 0) {
         expect_same_results(&f);
+    }
     close_empty(&f);
     return rc;
 }
