@@ -88,7 +88,7 @@ static bool runs_a_loop(TdlLoop *loop)
 void tdl__pace_producer(TdlLoop *loop)
 {
     struct tdl_pace *p = &loop->pace;
-    if (!loop->turning || PyThread_get_thread_ident() == loop->run_thread || tdl__uv_forked(loop)) {
+    if (!loop->turning || PyThread_get_thread_ident() == loop->run_thread || tdl__uv_forked(&loop->poller)) {
         return;
     }
     if (runs_a_loop(loop)) {

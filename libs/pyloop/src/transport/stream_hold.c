@@ -38,7 +38,7 @@ static bool in_run_thread(const TdlStream *t)
 static bool may_begin(const TdlStream *t)
 {
     const TdlLoop *loop = t->loop;
-    return t->state == TDL_STREAM_OPEN && tdl_sched_running(&loop->sched) && !tdl__uv_forked(loop) &&
+    return t->state == TDL_STREAM_OPEN && tdl_sched_running(&loop->sched) && !tdl__uv_forked(&loop->poller) &&
            tdl__audit_hears_ends();
 }
 

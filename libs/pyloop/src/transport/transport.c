@@ -61,7 +61,7 @@ TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *prot
         Py_DECREF(t);
         return NULL;
     }
-    t->watch = tdl__watch_fresh(loop, fd, sock == NULL); /* accept or connect gave it just now */
+    t->watch = tdl__watch_fresh(&loop->poller, fd, sock == NULL); /* accept or connect gave it just now */
     if (t->watch == NULL) {
         Py_DECREF(t);
         return NULL;
@@ -70,7 +70,7 @@ TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *prot
     t->watch->holder = &t->watch;
     t->fd = fd;
     t->sock = Py_XNewRef(sock);
-    t->sock_number = sock != NULL ? tdl__socket_number(loop, sock, fd) : NULL;
+    t->sock_number = sock != NULL ? tdl__socket_number(loop->state, sock, fd) : NULL;
     t->state = TDL_STREAM_OPEN;
     if (server != NULL && server != Py_None) {
         t->server = Py_NewRef(server);
@@ -144,7 +144,7 @@ PyObject *tdl__stream_socket(TdlStream *t)
         struct tdl_module_state *st = t->loop->state;
         t->sock = PyObject_CallFunction(st->socket_type, "iiii", t->family, t->type, t->proto, t->fd);
         if (t->sock != NULL) {
-            t->sock_number = tdl__socket_number(t->loop, t->sock, t->fd);
+            t->sock_number = tdl__socket_number(t->loop->state, t->sock, t->fd);
             PyObject *result = PyObject_CallMethod(t->sock, "setblocking", "O", Py_False);
             Py_XDECREF(result);
             PyErr_Clear();
