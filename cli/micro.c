@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "treadle/assert.h"
+#include "treadle/clock.h"
 
 static long spin_us;
 
@@ -306,7 +307,7 @@ static int take_timer_cancel(const struct tdl_bench *bench, struct tdl_sample *o
     for (size_t i = 0; i < TIMERS; i++) {
         tdl_timer_init(&timers[i], run_nothing);
     }
-    uint64_t deadline_ns = tdl_bench_now_ns();
+    uint64_t deadline_ns = tdl_clock_ns();
     struct tdl_bench_clock begin = tdl_bench_begin();
     for (size_t round = 0; round < rounds; round++) {
         for (size_t i = 0; i < TIMERS; i++) {
@@ -337,7 +338,7 @@ static void run_alarm(struct tdl_item *item)
 {
     struct alarm *alarm = TDL_CONTAINER_OF(item, struct alarm, timer.item);
     struct alarms *all = alarm->all;
-    if (tdl_bench_now_ns() < alarm->timer.deadline_ns) {
+    if (tdl_clock_ns() < alarm->timer.deadline_ns) {
         all->early++;
     }
     if (--all->left == 0) {
@@ -347,7 +348,7 @@ static void run_alarm(struct tdl_item *item)
 
 static void expire_all(struct alarms *all)
 {
-    uint64_t now_ns = tdl_bench_now_ns();
+    uint64_t now_ns = tdl_clock_ns();
     all->left = TIMERS;
     for (size_t i = 0; i < TIMERS; i++) {
         uint64_t deadline_ns = now_ns + 1000000U * (1 + i % 5);

@@ -14,6 +14,7 @@
 #include <sys/epoll.h>
 
 #include "treadle/assert.h"
+#include "treadle/clock.h"
 
 #define WARMUP_SHARE 5
 
@@ -289,8 +290,8 @@ static void work(void)
     if (work_us == 0) {
         return;
     }
-    uint64_t until_ns = tdl_bench_now_ns() + (uint64_t)work_us * 1000U;
-    while (tdl_bench_now_ns() < until_ns) {
+    uint64_t until_ns = tdl_clock_ns() + (uint64_t)work_us * 1000U;
+    while (tdl_clock_ns() < until_ns) {
     }
 }
 
@@ -345,8 +346,8 @@ static void await_reply(struct driver *d)
 
 static void think(struct driver *d)
 {
-    uint64_t until_ns = tdl_bench_now_ns() + (uint64_t)think_us * 1000U;
-    for (uint64_t now_ns; (now_ns = tdl_bench_now_ns()) < until_ns;) {
+    uint64_t until_ns = tdl_clock_ns() + (uint64_t)think_us * 1000U;
+    for (uint64_t now_ns; (now_ns = tdl_clock_ns()) < until_ns;) {
         tdl_wake_park_begin(&d->wake);
         (void)tdl_wake_wait(&d->wake, until_ns - now_ns);
         (void)tdl_wake_park_end(&d->wake);

@@ -8,10 +8,10 @@
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "treadle/assert.h"
+#include "treadle/clock.h"
 #include "treadle/status.h"
 #include "treadle/version.h"
 
@@ -34,19 +34,9 @@ struct run {
     bool failed;
 };
 
-uint64_t tdl_bench_now_ns(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
-
 struct tdl_bench_clock tdl_bench_begin(void)
 {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (struct tdl_bench_clock){.wall_ns = tdl_bench_now_ns(),
-                                    .cpu_ns = (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec};
+    return (struct tdl_bench_clock){.wall_ns = tdl_clock_ns(), .cpu_ns = tdl_clock_process_ns()};
 }
 
 void tdl_bench_end(const struct tdl_bench_clock *begin, double ops, struct tdl_sample *out)

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define END_WAIT_NS (10U * 1000000000ULL)
+#include "treadle/clock.h"
+
+#define END_WAIT_NS (10 * TDL_NS_PER_S)
 
 static int fail(struct tdl_sessions *s, const char *what, const PGconn *pg)
 {
@@ -48,9 +50,9 @@ static long ask(struct tdl_sessions *s, const char *what)
 
 long tdl_sessions_count(struct tdl_sessions *s)
 {
-    uint64_t until_ns = tdl_bench_now_ns() + END_WAIT_NS;
+    uint64_t until_ns = tdl_clock_ns() + END_WAIT_NS;
     while (ask(s, "SELECT count(*), pg_sleep(0.01) FROM pg_stat_activity WHERE datname = $1") > 0) {
-        if (tdl_bench_now_ns() > until_ns) {
+        if (tdl_clock_ns() > until_ns) {
             return fail(s, "other sessions stay in the pool's database", NULL);
         }
     }

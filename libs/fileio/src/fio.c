@@ -15,7 +15,7 @@
 
 /* How often, and how long apart, a closing context looks for what nothing tells of. */
 #define LOOKS_MAX 100u
-#define LOOK_NS 1000000u
+#define LOOK_NS TDL_NS_PER_MS
 
 static struct tdl_fop *of_node(struct tdl_node *node)
 {
@@ -74,7 +74,8 @@ int tdl_fio_open(struct tdl_fio *f, const struct tdl_fio_options *options)
     f->inflight_max = o->inflight_max;
     f->looked_fd = -1;
     f->copied_fd = -1;
-    f->fork_epoch = tdl__fork_epoch();
+    tdl_fork_watch();
+    f->fork_epoch = tdl_fork_count();
     f->state = TDL_FIO_NEW;
     tdl_fio_step(f);
     return 0;
@@ -97,13 +98,13 @@ static int start_engine(struct tdl_fio *f, enum tdl_fio_engine id)
 
 int tdl_fio_start(struct tdl_fio *f)
 {
-    if (f->state == TDL_FIO_RUNNING && f->fork_epoch == tdl__fork_epoch()) {
+    if (f->state == TDL_FIO_RUNNING && f->fork_epoch == tdl_fork_count()) {
         return 0;
     }
     if (f->state == TDL_FIO_CLOSED) {
         return TDL_ECLOSED;
     }
-    if (f->fork_epoch != tdl__fork_epoch()) {
+    if (f->fork_epoch != tdl_fork_count()) {
         tdl__fio_after_fork(f);
     }
     memset(&f->caps, 0, sizeof f->caps);
@@ -449,7 +450,7 @@ size_t tdl_fio_reap(struct tdl_fio *f, struct tdl_queue *out)
     if (f->state == TDL_FIO_CLOSED) {
         return hand_out(f, out);
     }
-    if (f->fork_epoch != tdl__fork_epoch()) {
+    if (f->fork_epoch != tdl_fork_count()) {
         tdl__fio_after_fork(f);
     }
     if (f->state == TDL_FIO_RUNNING && f->inflight_count > 0) {
@@ -491,7 +492,7 @@ static int64_t canceled_result(const struct tdl_fop *op)
 
 int tdl_fio_cancel(struct tdl_fio *f, struct tdl_fop *op)
 {
-    if (f->fork_epoch != tdl__fork_epoch()) {
+    if (f->fork_epoch != tdl_fork_count()) {
         tdl__fio_after_fork(f);
     }
     switch (tdl_fop_state(op)) {
@@ -521,7 +522,7 @@ int tdl_fio_cancel(struct tdl_fio *f, struct tdl_fop *op)
 bool tdl_fio_borrows(const struct tdl_fio *f, const struct tdl_fop *op)
 {
     if (f->state != TDL_FIO_RUNNING || op->link.state != TDL_FOP_INFLIGHT ||
-        f->fork_epoch != tdl__fork_epoch()) {
+        f->fork_epoch != tdl_fork_count()) {
         return false;
     }
     return op->routed == TDL__ROUTE_WORKERS ? tdl__workers_borrow(op) : f->engine->borrows(f, op);
@@ -603,7 +604,7 @@ int tdl_fio_close(struct tdl_fio *f, struct tdl_queue *out)
         return 0;
     }
     int rc = 0;
-    if (f->fork_epoch != tdl__fork_epoch()) {
+    if (f->fork_epoch != tdl_fork_count()) {
         tdl__fio_after_fork(f);
     }
     cancel_ring(f, &f->waiting);
@@ -628,7 +629,7 @@ int tdl_fio_close(struct tdl_fio *f, struct tdl_queue *out)
 
 void tdl__fio_after_fork(struct tdl_fio *f)
 {
-    f->fork_epoch = tdl__fork_epoch();
+    f->fork_epoch = tdl_fork_count();
     if (f->state != TDL_FIO_RUNNING) {
         return;
     }

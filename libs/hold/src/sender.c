@@ -7,10 +7,10 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "treadle/assert.h"
+#include "treadle/clock.h"
 #include "treadle/failpoint.h"
 #include "treadle/status.h"
 
@@ -35,13 +35,6 @@ static struct {
     bool running;  /* the thread exists */
     bool stopping; /* it is asked to end, and none may be started */
 } sender = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
-
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 void tdl__sender_lock(void)
 {
@@ -137,7 +130,7 @@ static uint64_t look_locked(struct tdl_hold *h, uint64_t now, uint64_t next, boo
 
 static uint64_t look_at_all_locked(bool *news)
 {
-    uint64_t now = now_ns();
+    uint64_t now = tdl_clock_ns();
     uint64_t next = now + TDL_HOLD_LIMIT_NS;
     for (struct tdl_node *at = sender.open.next; at != &sender.open; at = at->next) {
         next = look_locked(TDL_CONTAINER_OF(at, struct tdl_hold, link), now, next, news);
@@ -184,7 +177,7 @@ static void *sender_main(void *arg)
             sleep_locked();
             continue;
         }
-        struct timespec until = {(time_t)(next / 1000000000u), (long)(next % 1000000000u)};
+        struct timespec until = tdl_clock_timespec(next);
         (void)pthread_cond_timedwait(&sender.changed, &sender.lock, &until);
     }
     pthread_mutex_unlock(&sender.lock);

@@ -1,10 +1,10 @@
 #include "pool_internal.h"
 
 #include <errno.h>
-#include <time.h>
 
 #include "treadle/alloc.h"
 #include "treadle/assert.h"
+#include "treadle/clock.h"
 
 /* Every pool with memory in this process. It is per process because fork handlers are, and can't be
  * unregistered. */
@@ -36,10 +36,10 @@ static void quieten_locked(struct tdl_pool *pool)
     pool->forking = true;
     for (;;) {
         uint64_t end_ns = grace_end_locked(pool);
-        if (tdl__pool_now_ns() >= end_ns) {
+        if (tdl_clock_ns() >= end_ns) {
             return;
         }
-        struct timespec end = {(time_t)(end_ns / 1000000000u), (long)(end_ns % 1000000000u)};
+        struct timespec end = tdl_clock_timespec(end_ns);
         (void)pthread_cond_timedwait(&pool->quiet, &pool->lock, &end);
     }
 }

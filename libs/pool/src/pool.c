@@ -1,22 +1,15 @@
 #include "pool_internal.h"
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "treadle/alloc.h"
 #include "treadle/assert.h"
+#include "treadle/clock.h"
 #include "treadle/status.h"
 
-#define IDLE_NS_DEFAULT 10000000000u
-#define FORK_GRACE_NS_DEFAULT 5000000u
-
-uint64_t tdl__pool_now_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
+#define IDLE_NS_DEFAULT (10 * TDL_NS_PER_S)
+#define FORK_GRACE_NS_DEFAULT (5 * TDL_NS_PER_MS)
 
 /* Timed waits on the clock that nobody sets. */
 void tdl__cond_init(pthread_cond_t *cond)

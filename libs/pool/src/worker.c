@@ -3,10 +3,10 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "treadle/alloc.h"
 #include "treadle/assert.h"
+#include "treadle/clock.h"
 #include "treadle/failpoint.h"
 #include "treadle/inbox.h"
 #include "treadle/status.h"
@@ -63,14 +63,14 @@ void tdl__workers_wake_all_locked(struct tdl_pool *pool)
 static void linger_locked(struct tdl__worker *worker)
 {
     struct tdl_pool *pool = worker->pool;
-    uint64_t until_ns = tdl__pool_now_ns() + pool->linger_ns;
+    uint64_t until_ns = tdl_clock_ns() + pool->linger_ns;
     pool->lingering = worker;
     pthread_mutex_unlock(&pool->lock);
     do {
         for (int i = 0; i < LOOKS_PER_CLOCK && !tdl_load_acquire_u32(&worker->woken); i++) {
             tdl_cpu_pause();
         }
-    } while (!tdl_load_acquire_u32(&worker->woken) && tdl__pool_now_ns() < until_ns);
+    } while (!tdl_load_acquire_u32(&worker->woken) && tdl_clock_ns() < until_ns);
     pthread_mutex_lock(&pool->lock);
     pool->lingering = NULL;
     tdl_patience_tell(&pool->patience, tdl_load_relaxed_u32(&worker->woken));
@@ -83,8 +83,8 @@ static bool wait_for_job_locked(struct tdl__worker *worker)
     if (pool->closed) {
         return false;
     }
-    uint64_t until_ns = tdl__pool_now_ns() + pool->idle_ns;
-    struct timespec until = {(time_t)(until_ns / 1000000000u), (long)(until_ns % 1000000000u)};
+    uint64_t until_ns = tdl_clock_ns() + pool->idle_ns;
+    struct timespec until = tdl_clock_timespec(until_ns);
     tdl_store_relaxed_u32(&worker->woken, false);
     tdl_node_insert_before(pool->idle.next, &worker->idle);
     pool->idle_count++;
@@ -156,7 +156,7 @@ static void *worker_main(void *arg)
         }
         uint32_t job_class = job->job_class;
         worker->job = job;
-        worker->started_ns = tdl__pool_now_ns();
+        worker->started_ns = tdl_clock_ns();
         struct tdl__wakeup wakeup = tdl__workers_dispatch_locked(pool);
         pthread_mutex_unlock(&pool->lock);
         tdl__workers_wake(pool, wakeup);

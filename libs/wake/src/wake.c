@@ -4,14 +4,13 @@
 #include <poll.h>
 #include <stddef.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "treadle/assert.h"
+#include "treadle/clock.h"
 #include "treadle/failpoint.h"
 #include "treadle/status.h"
 
-#define NS_PER_S UINT64_C(1000000000)
 /* Reading the clock costs about as much as this many looks at the word. */
 #define SPINS_PER_CLOCK 32
 /* Writes of one notification. */
@@ -82,13 +81,6 @@ bool tdl_wake_park_end(struct tdl_wake *w)
     return state == TDL_WAKE_NOTIFIED || state == TDL_WAKE_SIGNALED;
 }
 
-static uint64_t wake_clock_ns(void)
-{
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
-}
-
 /* Watches the word until a notify changes it or `until_ns` has come; true if a notify came. */
 static bool wake_spin_until(struct tdl_wake *w, uint64_t until_ns)
 {
@@ -104,7 +96,7 @@ static bool wake_spin_until(struct tdl_wake *w, uint64_t until_ns)
             }
             tdl_cpu_pause();
         }
-    } while (wake_clock_ns() < until_ns);
+    } while (tdl_clock_ns() < until_ns);
     state = TDL_WAKE_SPINNING;
     /* MO-1: still "not awake", and a notifier that saw SPINNING fails its CAS and looks again. */
     return !tdl_cas_acq_rel_u32(&w->state, &state, TDL_WAKE_WAITING);
@@ -121,7 +113,7 @@ bool tdl_wake_watch(struct tdl_wake *w, uint64_t watch_ns)
     if (watch_ns == 0) {
         return tdl_load_acquire_u32(&w->state) != TDL_WAKE_WAITING;
     }
-    return wake_spin_until(w, wake_clock_ns() + watch_ns);
+    return wake_spin_until(w, tdl_clock_ns() + watch_ns);
 }
 
 bool tdl_wake_spin(struct tdl_wake *w)
@@ -156,18 +148,17 @@ int tdl_wake_wait(struct tdl_wake *w, uint64_t timeout_ns)
         return wake_sleep(w, NULL);
     }
     if (w->spin_ns > 0 && timeout_ns > 0) {
-        uint64_t begin_ns = wake_clock_ns();
+        uint64_t begin_ns = tdl_clock_ns();
         uint64_t spin_ns = w->spin_ns < timeout_ns ? w->spin_ns : timeout_ns;
         if (wake_spin_until(w, begin_ns + spin_ns)) {
             return TDL_OK;
         }
-        uint64_t spent_ns = wake_clock_ns() - begin_ns;
+        uint64_t spent_ns = tdl_clock_ns() - begin_ns;
         timeout_ns = spent_ns < timeout_ns ? timeout_ns - spent_ns : 0;
     } else if (tdl_load_acquire_u32(&w->state) != TDL_WAKE_WAITING) {
         return TDL_OK;
     }
-    timeout.tv_sec = (time_t)(timeout_ns / NS_PER_S);
-    timeout.tv_nsec = (long)(timeout_ns % NS_PER_S);
+    timeout = tdl_clock_timespec(timeout_ns);
     return wake_sleep(w, &timeout);
 }
 

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "treadle/clock.h"
 #include "treadle/hold.h"
 
 enum { OWNERS = 3, CONNECTIONS = 2 };
@@ -28,13 +29,6 @@ static struct owner owners[OWNERS];
 static tdl_atomic_u64 progress;
 static tdl_atomic_u32 done;
 static uint64_t each;
-
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 /* Nobody but one side sends at a time, so what arrives is in order. */
 static void read_some(struct connection *c, bool wait)
@@ -91,8 +85,8 @@ static void write_number(struct owner *o, struct connection *c)
 
 static void go_on(uint64_t ns)
 {
-    uint64_t end = now_ns() + ns;
-    while (now_ns() < end) {
+    uint64_t end = tdl_clock_ns() + ns;
+    while (tdl_clock_ns() < end) {
         tdl_cpu_pause();
     }
 }

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "treadle/clock.h"
 #include "treadle/hold.h"
 
 enum { PAUSE_MIN_NS = 2000000, PAUSE_SPREAD_NS = 4000000 };
@@ -31,17 +32,10 @@ static void step(int ours, int theirs)
     RACE_CHECK(recv(theirs, &byte, 1, 0) == 1);
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 static void pause_ns(uint64_t ns)
 {
-    uint64_t end = now_ns() + ns;
-    while (now_ns() < end) {
+    uint64_t end = tdl_clock_ns() + ns;
+    while (tdl_clock_ns() < end) {
         tdl_cpu_pause();
     }
 }

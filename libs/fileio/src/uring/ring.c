@@ -181,8 +181,8 @@ __attribute__((noinline)) int tdl__ring_enter(struct tdl__ring *r, uint32_t subm
     if (timeout_ns == UINT64_MAX || !(r->features & IORING_FEAT_EXT_ARG)) {
         return tdl__sys_io_uring_enter(r->fd, submit, wait, flags, NULL, 0);
     }
-    struct __kernel_timespec limit = {.tv_sec = (int64_t)(timeout_ns / 1000000000u),
-                                      .tv_nsec = (long long)(timeout_ns % 1000000000u)};
+    struct __kernel_timespec limit = {.tv_sec = (int64_t)(timeout_ns / TDL_NS_PER_S),
+                                      .tv_nsec = (long long)(timeout_ns % TDL_NS_PER_S)};
     struct io_uring_getevents_arg arg = {.ts = (uint64_t)(uintptr_t)&limit};
     return tdl__sys_io_uring_enter(r->fd, submit, wait, flags | IORING_ENTER_EXT_ARG, &arg, sizeof arg);
 }

@@ -13,10 +13,10 @@
 /* A batch that is worth the wake of the polling thread, and how many quick flushes in a row are. */
 #define POLLER_BATCH 8u
 #define POLLER_STREAK 16u
-#define POLLER_QUICK_NS 1000000
+#define POLLER_QUICK_NS TDL_NS_PER_MS
 
 /* How often the owner's share of a processor is measured, and from which share on it counts as busy. */
-#define BUSY_WINDOW_NS 1000000
+#define BUSY_WINDOW_NS TDL_NS_PER_MS
 #define BUSY_PERCENT 95
 
 /* /dev/null and its like. */
@@ -295,13 +295,13 @@ static void kick_poller(struct tdl_fio *f, struct tdl__ring *r, bool full)
 }
 
 /* Submitting for an owner who waits for the disk anyway only costs a second processor. */
-static bool owner_is_busy(struct tdl__uring *u, int64_t now)
+static bool owner_is_busy(struct tdl__uring *u, uint64_t now)
 {
-    int64_t passed = now - u->window_ns;
+    uint64_t passed = now - u->window_ns;
     if (passed < BUSY_WINDOW_NS) {
         return u->owner_busy;
     }
-    int64_t thread = tdl__fio_thread_ns();
+    uint64_t thread = tdl_clock_thread_ns();
     u->owner_busy = u->window_ns != 0 && (thread - u->window_thread_ns) * 100 > passed * BUSY_PERCENT;
     u->window_ns = now;
     u->window_thread_ns = thread;
@@ -314,7 +314,7 @@ static struct tdl__ring *choose(struct tdl_fio *f, struct tdl__uring *u)
     if (!has_poller(u)) {
         return &u->main;
     }
-    int64_t now = tdl__fio_clock_ns();
+    uint64_t now = tdl_clock_ns();
     u->streak = now - u->last_flush_ns < POLLER_QUICK_NS ? u->streak + 1 : 0;
     u->last_flush_ns = now;
     if (f->options.sqpoll_when_busy && !owner_is_busy(u, now)) {
