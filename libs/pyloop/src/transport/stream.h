@@ -54,6 +54,7 @@ typedef struct tdl_stream {
     uint8_t gather;          /* steps whose first small write waits for the step's end; learnt */
     bool buffered;           /* the protocol is an asyncio.BufferedProtocol */
     bool tls;                /* the protocol is treadle's own for TLS */
+    bool lent;               /* the program has the socket, or its number, too: nothing is held */
     bool paused;             /* pause_reading() */
     bool eof;                /* write_eof() */
     bool read_eof;           /* the peer will send no more */
@@ -91,6 +92,7 @@ int tdl__stream_wait_rest(TdlStream *t);
 
 /* stream_hold.c */
 bool tdl__stream_hold(TdlStream *t, const void *data, size_t len);
+void tdl__stream_lend(TdlStream *t);
 int tdl__stream_held_to_queue(TdlStream *t);
 void tdl__stream_send_held(TdlStream *t);
 void tdl__stream_end_sendfile(TdlStream *t);

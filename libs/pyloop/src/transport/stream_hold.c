@@ -63,13 +63,20 @@ bool tdl__stream_hold(TdlStream *t, const void *data, size_t len)
     bool gathers = t->gather > 0 || t->loop->gather_all;
     size_t waiting = t->held != NULL ? t->held->len : 0;
     note_write(t);
-    if (!gathers || waiting + len > hold_max(t) || !in_run_thread(t)) {
+    if (!gathers || t->lent || waiting + len > hold_max(t) || !in_run_thread(t)) {
         return false;
     }
     if (t->held != NULL) {
         return tdl_held_append(&t->loop->hold, t->held, data, len) == 0; /* a fork has made the hold late */
     }
     return may_begin(t) && begin(t, data, len);
+}
+
+/* What the program does by the socket or its number must come behind what it wrote before: from now on all leaves at once. */
+void tdl__stream_lend(TdlStream *t)
+{
+    tdl__stream_flush(t);
+    t->lent = true;
 }
 
 static struct tdl_held *take(TdlStream *t)
