@@ -2,13 +2,11 @@
  * What libuv's callbacks do is collected without the GIL and dispatched in one place once the GIL is back. */
 #include "pyloop.h"
 
-#include <time.h>
+#include "treadle/clock.h"
 
 uint64_t tdl__clock_ns(void)
 {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return TDL_CLOCK_BIAS + (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
+    return TDL_CLOCK_BIAS + tdl_clock_ns();
 }
 
 static TdlLoop *loop_of(struct tdl_host *host)

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -12,22 +11,9 @@
 
 #include "treadle/alloc.h"
 #include "treadle/assert.h"
-#include "treadle/atomic.h"
+#include "treadle/fork.h"
 
 #include "poll/uvpriv.h"
-
-/* Forks survived by this process; the one mutable word of the module, for it is the process's own. */
-static tdl_atomic_u32 fork_count;
-
-static void on_fork_child(void)
-{
-    (void)tdl_fetch_add_relaxed_u32(&fork_count, 1);
-}
-
-static void fork_register(void)
-{
-    (void)pthread_atfork(NULL, NULL, on_fork_child);
-}
 
 void tdl__raise_uv(int code)
 {
@@ -38,7 +24,6 @@ void tdl__raise_uv(int code)
 /* What libuv sets up with a process's first loop needs descriptors, and aborts without them: there are some now. */
 int tdl__uv_setup(uv_poll_t *model)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     enum { NEEDED = 4 };
     int fds[NEEDED];
     int count = 0;
@@ -58,7 +43,7 @@ int tdl__uv_setup(uv_poll_t *model)
         tdl__raise_uv(code);
         return -1;
     }
-    pthread_once(&once, fork_register);
+    tdl_fork_watch();
     return 0;
 }
 
@@ -194,7 +179,7 @@ int tdl__uv_open(struct tdl_poller *p)
         return -1;
     }
     p->uv = uv;
-    p->fork_seen = tdl_load_relaxed_u32(&fork_count);
+    p->fork_seen = tdl_fork_count();
     uv_timer_init(&uv->uv, &uv->timer);
     code = tdl__uvpriv_enter_own(&uv->uv);
     if (code == 0) {
@@ -238,7 +223,7 @@ static void signal_fork(struct tdl_poller *p)
 
 bool tdl__uv_forked(const struct tdl_poller *p)
 {
-    return p->fork_seen != tdl_load_relaxed_u32(&fork_count);
+    return p->fork_seen != tdl_fork_count();
 }
 
 /* Give the child's copy an epoll, a wake and a signal pair of its own. */
@@ -289,7 +274,7 @@ int tdl__uv_check_fork(struct tdl_poller *p)
         tdl__raise_uv(code);
         return -1;
     }
-    p->fork_seen = tdl_load_relaxed_u32(&fork_count);
+    p->fork_seen = tdl_fork_count();
     p->fork_hooks->after(p);
     return 0;
 }
