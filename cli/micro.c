@@ -1,6 +1,5 @@
 /* What the bottom libraries cost: base, wake and core, driven by a host on a wake. */
 #include "common/bench.h"
-#include "common/host.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -8,6 +7,7 @@
 
 #include "treadle/assert.h"
 #include "treadle/clock.h"
+#include "treadle/host.h"
 
 static long spin_us;
 
@@ -101,7 +101,7 @@ struct producer {
 };
 
 struct flood {
-    struct tdl_wake_host host;
+    struct tdl_epoll_host host;
     size_t left;
     size_t until_stop;
     bool disordered;
@@ -127,7 +127,7 @@ static void *produce(void *arg)
 {
     struct producer *p = arg;
     for (size_t i = 0; i < p->count; i++) {
-        (void)tdl_wake_host_post(&p->flood->host, &p->items[i].item);
+        (void)tdl_epoll_host_post(&p->flood->host, &p->items[i].item);
     }
     return NULL;
 }
@@ -177,7 +177,7 @@ static int run_flood(struct flood *flood, size_t producers, size_t stride, struc
     TDL_ASSERT(code == 0);
     while (flood->left > 0) {
         flood->until_stop = stride == 0 ? SIZE_MAX : stride;
-        tdl_wake_host_run(&flood->host);
+        tdl_epoll_host_run(&flood->host);
     }
     for (size_t p = 0; p < started; p++) {
         (void)pthread_join(flood->producers[p].thread, NULL);
@@ -193,12 +193,12 @@ static int take_flood(size_t producers, size_t each, size_t stride, struct tdl_s
 {
     struct flood flood = {.left = 0};
     const struct tdl_wake_options spin = wake_options();
-    int code = tdl_wake_host_open(&flood.host, &spin);
+    int code = tdl_epoll_host_open(&flood.host, &spin);
     if (code != 0) {
         return code;
     }
     code = prepare(&flood, producers, each) ? run_flood(&flood, producers, stride, out) : -ENOMEM;
-    tdl_wake_host_close(&flood.host);
+    tdl_epoll_host_close(&flood.host);
     discard(&flood, producers);
     return code;
 }
@@ -227,7 +227,7 @@ static int take_restart(const struct tdl_bench *bench, struct tdl_sample *out)
 
 struct chain {
     struct tdl_item item;
-    struct tdl_wake_host host;
+    struct tdl_epoll_host host;
     size_t left;
 };
 
@@ -245,16 +245,16 @@ static int take_chain(const struct tdl_bench *bench, struct tdl_sample *out)
 {
     struct chain chain = {.left = tdl_bench_count(bench, 5000000, 1000)};
     double all = (double)chain.left;
-    int code = tdl_wake_host_open(&chain.host, NULL);
+    int code = tdl_epoll_host_open(&chain.host, NULL);
     if (code != 0) {
         return code;
     }
     tdl_item_init(&chain.item, run_link);
     struct tdl_bench_clock begin = tdl_bench_begin();
     tdl_sched_push(&chain.host.sched, &chain.item);
-    tdl_wake_host_run(&chain.host);
+    tdl_epoll_host_run(&chain.host);
     tdl_bench_end(&begin, all, out);
-    tdl_wake_host_close(&chain.host);
+    tdl_epoll_host_close(&chain.host);
     return 0;
 }
 
@@ -268,9 +268,9 @@ static void run_nothing(struct tdl_item *item)
 static int take_burst(const struct tdl_bench *bench, struct tdl_sample *out)
 {
     size_t rounds = tdl_bench_count(bench, 500, 1);
-    struct tdl_wake_host host;
+    struct tdl_epoll_host host;
     struct tdl_item *items = calloc(BURST, sizeof *items);
-    int code = items == NULL ? -ENOMEM : tdl_wake_host_open(&host, NULL);
+    int code = items == NULL ? -ENOMEM : tdl_epoll_host_open(&host, NULL);
     if (code != 0) {
         goto free_items;
     }
@@ -285,7 +285,7 @@ static int take_burst(const struct tdl_bench *bench, struct tdl_sample *out)
         (void)tdl_turn(&host.sched, &host.host);
     }
     tdl_bench_end(&begin, (double)(rounds * BURST), out);
-    tdl_wake_host_close(&host);
+    tdl_epoll_host_close(&host);
 free_items:
     free(items);
     return code;
@@ -328,7 +328,7 @@ struct alarm {
 };
 
 struct alarms {
-    struct tdl_wake_host host;
+    struct tdl_epoll_host host;
     struct alarm one[TIMERS];
     size_t left;
     size_t early;
@@ -354,14 +354,14 @@ static void expire_all(struct alarms *all)
         uint64_t deadline_ns = now_ns + 1000000U * (1 + i % 5);
         TDL_ASSERT(tdl_timer_arm(&all->host.sched, &all->one[i].timer, deadline_ns) == 0);
     }
-    tdl_wake_host_run(&all->host);
+    tdl_epoll_host_run(&all->host);
 }
 
 static int take_timer_expire(const struct tdl_bench *bench, struct tdl_sample *out)
 {
     size_t rounds = tdl_bench_count(bench, 50, 1);
     struct alarms *all = calloc(1, sizeof *all);
-    int code = all == NULL ? -ENOMEM : tdl_wake_host_open(&all->host, NULL);
+    int code = all == NULL ? -ENOMEM : tdl_epoll_host_open(&all->host, NULL);
     if (code != 0) {
         goto free_all;
     }
@@ -378,7 +378,7 @@ static int take_timer_expire(const struct tdl_bench *bench, struct tdl_sample *o
         out->error = "a timer ran before its deadline";
         code = -EILSEQ;
     }
-    tdl_wake_host_close(&all->host);
+    tdl_epoll_host_close(&all->host);
 free_all:
     free(all);
     return code;

@@ -2,7 +2,6 @@
  * takes a connection out of a small pool, asks PostgreSQL, and puts it back into an idle queue that discards what
  * does not fit. The pool behaves as SQLAlchemy's queue pool on asyncio does. */
 #include "common/bench.h"
-#include "common/host.h"
 #include "common/postgres.h"
 #include "common/sessions.h"
 
@@ -15,6 +14,7 @@
 
 #include "treadle/assert.h"
 #include "treadle/clock.h"
+#include "treadle/host.h"
 
 #define WARMUP_SHARE 5
 
@@ -44,7 +44,7 @@ enum connection_state {
 };
 
 struct connection {
-    struct tdl_watch watch;
+    struct tdl_epoll_watch watch;
     struct churn *churn;
     struct connection *next; /* in the list of all */
     struct connection *next_idle;
@@ -77,7 +77,7 @@ struct driver {
 };
 
 struct churn {
-    struct tdl_wake_host host;
+    struct tdl_epoll_host host;
     struct connection *all;
     struct connection *idle, **idle_end;
     struct request *waiting, **waiting_end;
@@ -110,10 +110,10 @@ static int watch(struct connection *c, uint32_t events)
     if (c->events == events) {
         return 0;
     }
-    int code = c->events == 0 ? -ENOENT : tdl_wake_host_rewatch(&c->churn->host, &c->watch, events);
+    int code = c->events == 0 ? -ENOENT : tdl_epoll_host_rewatch(&c->churn->host, &c->watch, events);
     /* While it connects, libpq may close its descriptor, which takes it out of the poller, and open another. */
     if (code == -ENOENT || code == -EBADF) {
-        code = tdl_wake_host_watch(&c->churn->host, &c->watch, PQsocket(c->pg), events);
+        code = tdl_epoll_host_watch(&c->churn->host, &c->watch, PQsocket(c->pg), events);
     }
     c->events = code == 0 ? events : c->events;
     return code;
@@ -122,7 +122,7 @@ static int watch(struct connection *c, uint32_t events)
 static void close_connection(struct connection *c)
 {
     if (c->events != 0) {
-        tdl_wake_host_unwatch(&c->churn->host, &c->watch);
+        tdl_epoll_host_unwatch(&c->churn->host, &c->watch);
     }
     PQfinish(c->pg);
     c->pg = NULL;
@@ -216,7 +216,7 @@ static void on_ready(struct tdl_item *item)
         }
     } else if (c->state == CONNECTION_IDLE && PQconsumeInput(c->pg) == 0) {
         fail(c->churn, "idle connection lost", c->pg);
-        tdl_wake_host_unwatch(&c->churn->host, &c->watch);
+        tdl_epoll_host_unwatch(&c->churn->host, &c->watch);
         c->events = 0;
     }
 }
@@ -361,14 +361,14 @@ static void *drive(void *arg)
         for (long left = queries; left > 0; left -= per_checkout) {
             d->request.queries_left = left < per_checkout ? left : per_checkout;
             d->request.ends = left <= per_checkout;
-            (void)tdl_wake_host_post(&d->churn->host, &d->request.item);
+            (void)tdl_epoll_host_post(&d->churn->host, &d->request.item);
             await_reply(d);
         }
         if (think_us > 0) {
             think(d);
         }
     }
-    (void)tdl_wake_host_post(&d->churn->host, &d->farewell);
+    (void)tdl_epoll_host_post(&d->churn->host, &d->farewell);
     return NULL;
 }
 
@@ -415,7 +415,7 @@ static void close_drivers(struct churn *churn)
 /* Turns */
 
 /* Watches the wake as long as it spins; true when something was posted. */
-static bool spin(struct tdl_wake_host *h)
+static bool spin(struct tdl_epoll_host *h)
 {
     tdl_wake_park_begin(&h->wake); /* MO-1: announced before the inbox is looked at */
     bool posted = !tdl_inbox_is_empty(&h->inbox) || tdl_wake_spin(&h->wake);
@@ -424,7 +424,7 @@ static bool spin(struct tdl_wake_host *h)
 }
 
 /* Works off what the turn scheduled and what is posted meanwhile, until both are quiet; only then is polled. */
-static void settle(struct tdl_wake_host *h)
+static void settle(struct tdl_epoll_host *h)
 {
     while (!tdl_sched_stopping(&h->sched)) {
         struct tdl_link *posted = tdl_inbox_take(&h->inbox);
@@ -439,7 +439,7 @@ static void settle(struct tdl_wake_host *h)
     }
 }
 
-static void run_turns(struct tdl_wake_host *h)
+static void run_turns(struct tdl_epoll_host *h)
 {
     bool quiescent = turn[0] == 'q';
     do {
@@ -525,7 +525,7 @@ static void run_once(const struct tdl_bench *bench, struct figures *out)
     size_t each = (bench->smoke ? 80U : (size_t)requests) / (size_t)threads;
     churn.idle_end = &churn.idle;
     churn.waiting_end = &churn.waiting;
-    if (tdl_wake_host_open(&churn.host, &options) != 0) {
+    if (tdl_epoll_host_open(&churn.host, &options) != 0) {
         fail(&churn, "cannot open a wake", NULL);
     } else {
         if (open_drivers(&churn) == 0) {
@@ -537,7 +537,7 @@ static void run_once(const struct tdl_bench *bench, struct figures *out)
         } else {
             fail(&churn, "cannot open the drivers' wakes", NULL);
         }
-        tdl_wake_host_close(&churn.host);
+        tdl_epoll_host_close(&churn.host);
     }
     (void)snprintf(out->error, sizeof out->error, "%s", churn.error[0] != '\0' ? churn.error : counter.error);
 }

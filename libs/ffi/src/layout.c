@@ -11,6 +11,9 @@
 #include "treadle/inbox.h"
 #include "treadle/patience.h"
 #endif
+#ifdef TDL_FFI_HOST
+#include "treadle/host.h"
+#endif
 #ifdef TDL_FFI_HOLD
 #include "treadle/hold.h"
 #endif
@@ -46,25 +49,28 @@ struct field {
     }
 
 static const struct type types[] = {
-    TYPE(tdl_link),     TYPE(tdl_queue),        TYPE(tdl_node),
+    TYPE(tdl_link),       TYPE(tdl_queue),        TYPE(tdl_node),
 #ifdef TDL_FFI_CORE
-    TYPE(tdl_item),     TYPE(tdl_timer),        TYPE(tdl_sched),       TYPE(tdl_host),
+    TYPE(tdl_item),       TYPE(tdl_timer),        TYPE(tdl_sched),       TYPE(tdl_host),
 #endif
 #ifdef TDL_FFI_WAKE
-    TYPE(tdl_wake),     TYPE(tdl_wake_options), TYPE(tdl_inbox),       TYPE(tdl_patience),
+    TYPE(tdl_wake),       TYPE(tdl_wake_options), TYPE(tdl_inbox),       TYPE(tdl_patience),
+#endif
+#ifdef TDL_FFI_HOST
+    TYPE(tdl_epoll_host), TYPE(tdl_epoll_watch),
 #endif
 #ifdef TDL_FFI_HOLD
-    TYPE(tdl_hold),     TYPE(tdl_held),
+    TYPE(tdl_hold),       TYPE(tdl_held),
 #endif
 #ifdef TDL_FFI_POOL
-    TYPE(tdl_job),      TYPE(tdl_pool_options), TYPE(tdl_pool_counts),
+    TYPE(tdl_job),        TYPE(tdl_pool_options), TYPE(tdl_pool_counts),
 #endif
 #ifdef TDL_FFI_RESOLVE
-    TYPE(tdl_lookup),   TYPE(tdl_numeric),      TYPE(tdl_numeric_row),
+    TYPE(tdl_lookup),     TYPE(tdl_numeric),      TYPE(tdl_numeric_row),
 #endif
 #ifdef TDL_FFI_FILEIO
-    TYPE(tdl_fop),      TYPE(tdl_fio),          TYPE(tdl_fio_options), TYPE(tdl_fio_simulation),
-    TYPE(tdl_fio_caps), TYPE(tdl_fio_stats),
+    TYPE(tdl_fop),        TYPE(tdl_fio),          TYPE(tdl_fio_options), TYPE(tdl_fio_simulation),
+    TYPE(tdl_fio_caps),   TYPE(tdl_fio_stats),
 #endif
 };
 
@@ -87,6 +93,11 @@ static const struct field fields[] = {
 #ifdef TDL_FFI_WAKE
     FIELD(tdl_wake_options, spin_ns),
     FIELD(tdl_wake_options, edge),
+#endif
+#ifdef TDL_FFI_HOST
+    FIELD(tdl_epoll_host, sched),
+    FIELD(tdl_epoll_watch, item),
+    FIELD(tdl_epoll_watch, ready),
 #endif
 #ifdef TDL_FFI_HOLD
     FIELD(tdl_held, data),
