@@ -1,4 +1,4 @@
-/* Answers without waiting: what the page cache holds is copied at once, as long as the turn's allowance lasts. */
+/* Answers without waiting: what the page cache holds is copied at once, as long as the inline budget lasts. */
 #include "internal.h"
 
 #include <fcntl.h>
@@ -7,14 +7,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* More than this is left to the engine, since one copy would be longer than a turn's allowance. */
+/* A longer read is left to the engine, since its copy alone would exceed a turn's budget. */
 #define INLINE_BYTES_MAX (512u << 10)
 
-/* Misses in a row that are not yet a habit, and those at which the tries are rarest. */
+/* Misses in a row after which the backoff begins, and those at which it is longest. */
 #define MISSES_FREE 3u
 #define MISSES_MAX (MISSES_FREE + 6u)
 
-/* Counted, not measured: a clock per answer would cost a tenth of it. */
+/* Estimated, not measured: reading a clock for each answer would cost a tenth of it. */
 static void spend(struct tdl_fio *f, uint64_t calls, uint64_t bytes)
 {
     f->step_spent_ns += tdl__hit_ns(calls, bytes);
@@ -36,7 +36,7 @@ static bool may_be_direct(struct tdl_fio *f, const struct tdl_fop *op, uint64_t 
 }
 
 /* A miss costs its call and begins the read of one page alone, which the kernel would do better for the whole batch. So after
- * some misses in a row reads are left untried that would cost ever more if they hit, at last as much as a turn may. */
+ * MISSES_FREE misses in a row inline attempts are skipped with exponential backoff, up to one turn's budget. */
 static void count_miss(struct tdl_fio *f)
 {
     f->stats.missed++;
