@@ -184,6 +184,7 @@ static void poll_gated(TdlLoop *loop, uint64_t timeout_ns, struct tdl_queue *io)
     }
     loop->poller.uv_dirty = false;
     if (timeout_ns == 0) {
+        tdl__gate_before_poll(&loop->poller.gate);
         poll_now(loop);
     } else {
         park(loop, timeout_ns);
