@@ -11,6 +11,7 @@ void tdl_sched_init(struct tdl_sched *s)
     s->ready_count = 0;
     s->frozen = 0;
     tdl_queue_init(&s->after);
+    tdl_queue_init(&s->last);
     tdl_atomic_init_u32(&s->pushed, 0);
     s->armed = 0;
     s->stopping = false;
@@ -77,6 +78,14 @@ void tdl_sched_push_after(struct tdl_sched *s, struct tdl_item *item)
     tdl_queue_push(&s->after, &item->link);
 }
 
+void tdl_sched_push_last(struct tdl_sched *s, struct tdl_item *item)
+{
+    TDL_ASSERT(s->running);
+    TDL_ASSERT(item->link.state == TDL_ITEM_IDLE);
+    item->link.state = TDL_ITEM_QUEUED;
+    tdl_queue_push(&s->last, &item->link);
+}
+
 bool tdl_sched_running(const struct tdl_sched *s)
 {
     return s->running;
@@ -97,10 +106,10 @@ void tdl_sched_unnest(struct tdl_sched *s, bool was_running)
     s->frozen = 0;
 }
 
-static void run_after(struct tdl_sched *s)
+static void run_all(struct tdl_queue *items)
 {
     struct tdl_link *link;
-    while ((link = tdl_queue_pop(&s->after)) != NULL) {
+    while ((link = tdl_queue_pop(items)) != NULL) {
         link->state = TDL_ITEM_IDLE;
         tdl_item_of(link)->run(tdl_item_of(link));
     }
@@ -124,8 +133,11 @@ size_t tdl_sched_run(struct tdl_sched *s)
         ran++;
         item->run(item);
         if (s->after.head != NULL) {
-            run_after(s);
+            run_all(&s->after);
         }
+    }
+    if (s->last.head != NULL) {
+        run_all(&s->last);
     }
     s->running = false;
     return ran;
