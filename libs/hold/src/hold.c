@@ -6,6 +6,7 @@
 
 #include "treadle/alloc.h"
 #include "treadle/assert.h"
+#include "treadle/clock.h"
 #include "treadle/status.h"
 
 enum {
@@ -17,9 +18,9 @@ void tdl_hold_init(struct tdl_hold *h)
 {
     tdl_node_init(&h->entries);
     tdl_atomic_init_u32(&h->word, TDL__HOLD_NONE);
+    tdl_atomic_init_u64(&h->begun_ns, 0);
     h->limit_ns = TDL_HOLD_LIMIT_NS;
     h->seen = 0;
-    h->seen_ns = 0;
     h->spare = NULL;
     h->spare_count = 0;
     tdl__sender_open(h);
@@ -116,6 +117,7 @@ static bool publish_first(struct tdl_hold *h, struct tdl_held *held)
 {
     uint32_t word = tdl_load_relaxed_u32(&h->word) + TDL__HOLD_COUNT_ONE + TDL__HOLD_HELD;
     tdl_node_insert_before(&h->entries, &held->node);
+    tdl_store_relaxed_u64(&h->begun_ns, tdl_clock_ns());
     tdl_store_seq_u32(&h->word, word);
     if (tdl__sender_is_awake() || tdl__sender_rouse()) {
         return true;

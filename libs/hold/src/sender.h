@@ -53,7 +53,7 @@ void tdl__sender_open(struct tdl_hold *h);
 /* Take it out again; the last one ends the thread. */
 void tdl__sender_close(struct tdl_hold *h);
 
-/* Whether the thread exists and will look within a millisecond. */
+/* Whether the thread exists and will look before anything that begins now has waited for too long. */
 bool tdl__sender_is_awake(void);
 
 /* Wake the thread, or start it if there is none; false if there can be none now. */
