@@ -1,5 +1,5 @@
-"""Transports that write more than once in a step of the program: the writes leave together at the step's end, or after a
-millisecond, and nobody can tell otherwise: order, errors, flow control and what follows a write are asyncio's."""
+"""Transports that write more than once in a step of the program: the writes leave together at the step's end, or after
+two milliseconds, and nobody can tell otherwise: order, errors, flow control and what follows a write are asyncio's."""
 import asyncio
 import ctypes
 import os
@@ -542,7 +542,7 @@ def readable(peer):
 
 
 def test_a_write_leaves_when_the_step_that_made_it_ends(family):
-    """The rest of its turn, which may take long, does not hold it up: callbacks, steps of tasks, protocols, exceptions."""
+    """The few other steps of its turn see it: callbacks, steps of tasks, protocols, exceptions."""
     async def case(t, family):
         transport, protocol, peer = await learnt(t, family)
 
@@ -575,6 +575,57 @@ def test_a_write_leaves_when_the_step_that_made_it_ends(family):
 
     assert alone(case, family, factory=twin.patient_loop) == [(b"a",), (b"b",), (b"d",), (b"c",)]
     same(case, family)
+
+
+def test_the_writes_of_eight_steps_of_a_busy_turn_leave_together():
+    async def case(t):
+        made = [await learnt(t) for _ in range(9)]
+
+        def step(transport):
+            transport.write(b"head")
+            transport.write(b"body")
+
+        def look(*sizes):
+            t.log(*[take(peer, size) for (_, _, peer), size in zip(made, sizes)])
+
+        for transport, _, _ in made[:7]:
+            t.loop.call_soon(step, transport)
+        t.loop.call_soon(look, *[None] * 9)
+        t.loop.call_soon(step, made[7][0])
+        t.loop.call_soon(look, *[8] * 8, None)
+        t.loop.call_soon(step, made[8][0])
+        t.loop.call_soon(look, *[None] * 8, 8)
+        await t.turns(1)
+        for transport, protocol, peer in made:
+            await end(protocol, transport, peer)
+
+    both = b"headbody"
+    assert alone(case, factory=twin.patient_loop) == [(b"",) * 9, (both,) * 8 + (b"",), (b"",) * 8 + (both,)]
+
+
+def test_what_a_busy_turn_holds_leaves_when_it_ends_and_before_what_is_written_later():
+    async def case(t):
+        first, first_protocol, first_peer = await learnt(t)
+        other, other_protocol, other_peer = await raw(t)
+
+        def write_both():
+            other.write(b"other")
+            t.log(take(other_peer, 5), take(first_peer, 5))
+
+        def nothing():
+            pass
+
+        for after in (write_both, nothing):
+            t.loop.call_soon(first.write, b"first")
+            t.loop.call_soon(after)
+            for _ in range(8):
+                t.loop.call_soon(nothing)
+            await t.turns(2)
+        t.log(take(first_peer, 5))
+        await end(first_protocol, first, first_peer)
+        await end(other_protocol, other, other_peer)
+
+    assert alone(case, factory=twin.patient_loop) == [(b"other", b"first"), (b"first",)]
 
 
 @pytest.mark.parametrize("gil", ["given", "kept"])

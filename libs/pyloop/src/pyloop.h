@@ -219,7 +219,10 @@ struct tdl_loop {
     struct tdl_dns dns;
     struct tdl_pace pace;
     struct tdl_hold hold;        /* what stream transports wrote in this step and have not sent */
-    struct tdl_item hold_item;   /* sends it at the step's end */
+    struct tdl_item hold_item;   /* sends it at the generation's end */
+    struct tdl_item enough_item; /* at the step's end: it is enough, or the step was late */
+    uint32_t held_count;         /* transports that began to hold since it was sent */
+    uint32_t held_max;           /* of them, how many may */
     struct files_context *files; /* file contexts with operations to submit before the poll */
     PyObject *debug_info;        /* {handle address: [source traceback, repr]} in debug mode */
     struct tdl_queue answered;   /* items that the next poll finds ready without asking the kernel */
@@ -344,7 +347,9 @@ enum { TDL_MIXIN_SLOTS = 4 };
 int tdl__stream_type(PyObject *module);
 int tdl__acceptor_type(PyObject *module);
 PyObject *tdl__stream_item_owner(struct tdl_item *item);
-void tdl__streams_send_held(struct tdl_item *item);
+void tdl__streams_send_held(TdlLoop *loop);
+void tdl__streams_generation_ended(struct tdl_item *item);
+void tdl__streams_enough_held(struct tdl_item *item);
 int tdl__parse_write_limits(TdlLoop *loop, PyObject *args, PyObject *kwargs, size_t *high_water,
                             size_t *low_water);
 int tdl__parse_water(PyObject *value, size_t *water);

@@ -77,7 +77,8 @@ static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
     tdl_sched_init(&loop->sched);
     tdl__pace_open(&loop->pace);
     tdl_hold_init(&loop->hold);
-    tdl_item_init(&loop->hold_item, tdl__streams_send_held);
+    tdl_item_init(&loop->hold_item, tdl__streams_generation_ended);
+    tdl_item_init(&loop->enough_item, tdl__streams_enough_held);
     tdl__host_init(loop);
     const struct tdl_wake_options wake_options = {.edge = true};
     int code = tdl_wake_open(&loop->poller.wake, &wake_options);

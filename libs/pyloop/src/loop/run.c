@@ -158,7 +158,7 @@ PyObject *tdl__loop_run_nested(PyObject *self, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     loop->run_thread = thread;
-    tdl__streams_send_held(&loop->hold_item); /* nobody waits for the end of a step whose inside may sleep */
+    tdl__streams_send_held(loop); /* nobody waits for the end of a step whose inside may sleep */
     bool was_running = tdl_sched_nest(&loop->sched);
     int code = run_turn(loop);
     tdl_sched_unnest(&loop->sched, was_running);
