@@ -28,6 +28,7 @@ static PyMethodDef module_methods[] = {
      PyDoc_STR("new_event_loop()\n--\n\nReturn a new treadle loop; it is not made the current one.")},
     {"_loop_setup", tdl__loop_setup, METH_VARARGS, NULL},
     {"_tls_setup", tdl__tls_setup, METH_VARARGS, NULL},
+    {"_streams_adopt", tdl__streams_adopt_method, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
@@ -41,10 +42,11 @@ static int module_exec(PyObject *module)
         return -1;
     }
 #endif
-    if (tdl__uv_setup(&tdl__state_of_module(module)->poll_model) < 0 || tdl__state_init(module) < 0 ||
+    if (tdl__uv_setup(tdl__state_of_module(module)) < 0 || tdl__state_init(module) < 0 ||
         tdl__handle_types(module) < 0 || tdl__loop_type(module) < 0 || tdl__stream_type(module) < 0 ||
         tdl__acceptor_type(module) < 0 || tdl__sockwait_type(module) < 0 || tdl__job_type(module) < 0 ||
-        tdl__udp_type(module) < 0 || tdl__tls_types(module) < 0 || tdl_files_exec(module) < 0) {
+        tdl__udp_type(module) < 0 || tdl__tls_types(module) < 0 ||
+        tdl__streams_exec(module) < 0 || tdl_files_exec(module) < 0) {
         return -1;
     }
     return PyModule_AddStringConstant(module, "__version__", TREADLE_VERSION);

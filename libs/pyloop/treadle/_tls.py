@@ -104,6 +104,10 @@ class TLSProtocol(_treadle.TLSBase, _SSLProtocol):  # type: ignore[misc]
             raise ValueError("check_hostname requires server_hostname")  # else nobody checks who the peer is (gh-156793)
         super().__init__(loop, app_protocol, sslcontext, waiter, server_side, server_hostname, **kwargs)
 
+    def _set_app_protocol(self, app_protocol: Any) -> None:
+        _treadle._streams_adopt(self._loop, app_protocol)
+        super()._set_app_protocol(app_protocol)
+
     def _on_handshake_complete(self, handshake_exc: Any) -> None:
         super()._on_handshake_complete(handshake_exc)
         traceback = handshake_exc.__traceback__ if isinstance(handshake_exc, BaseException) else None

@@ -1,4 +1,5 @@
 #include "treadle/lookup.h"
+
 #include "treadle/status.h"
 
 int tdl_eai_status(int eai)

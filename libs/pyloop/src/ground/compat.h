@@ -28,6 +28,19 @@ static inline bool tdl__weakref_is(PyObject *ref, PyObject *object)
 #endif
 }
 
+/* What a weak reference leads to, as a reference of the caller's; NULL if it has died. */
+static inline PyObject *tdl__weakref_get(PyObject *ref)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject *found = NULL;
+    (void)PyWeakref_GetRef(ref, &found);
+    return found;
+#else
+    PyObject *found = PyWeakref_GetObject(ref);
+    return found != Py_None ? Py_NewRef(found) : NULL;
+#endif
+}
+
 #if PY_VERSION_HEX < 0x030C0000
 /* The exception as one object, as 3.12 and later give it. */
 static inline PyObject *PyErr_GetRaisedException(void)

@@ -9,7 +9,7 @@
 static bool is_telling(PyObject *name)
 {
     static const char *const special[] = {"__init__", "__new__", "__getattribute__", "__getattr__",
-                                          "__setattr__"};
+                                          "__setattr__", "__anext__"};
     const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
     if (text == NULL) {
         PyErr_Clear();
@@ -150,6 +150,14 @@ static int class_learn(struct tdl_class *c, const char *module_name, const char 
     return code;
 }
 
+int tdl__class_watch(struct tdl_class *c, PyTypeObject *type)
+{
+    c->tag = TDL_NO_TAG;
+    c->shipped = attributes_of(type);
+    c->type = c->shipped != NULL ? (PyTypeObject *)Py_NewRef((PyObject *)type) : NULL;
+    return c->type != NULL ? 0 : -1;
+}
+
 static void function_learn(struct tdl_function *f, const struct tdl_class *c, const char *name)
 {
     PyObject *function = c->type != NULL ? PyDict_GetItemString(c->shipped, name) : NULL;
@@ -217,7 +225,11 @@ int tdl__standard_init(struct tdl_standard *s)
     if (class_learn(&s->socket, "socket", "socket") < 0 ||
         class_learn(&s->pool, "concurrent.futures.thread", "ThreadPoolExecutor") < 0 ||
         class_learn(&s->handle, "asyncio.events", "Handle") < 0 ||
-        class_learn(&s->timer_handle, "asyncio.events", "TimerHandle") < 0) {
+        class_learn(&s->timer_handle, "asyncio.events", "TimerHandle") < 0 ||
+        class_learn(&s->stream_reader, "asyncio.streams", "StreamReader") < 0 ||
+        class_learn(&s->stream_writer, "asyncio.streams", "StreamWriter") < 0 ||
+        class_learn(&s->stream_protocol, "asyncio.streams", "StreamReaderProtocol") < 0 ||
+        class_learn(&s->stream_flow, "asyncio.streams", "FlowControlMixin") < 0) {
         return -1;
     }
     function_learn(&s->submit, &s->pool, "submit");
@@ -251,7 +263,9 @@ static int function_traverse(struct tdl_function *f, visitproc visit, void *arg)
 
 int tdl__standard_traverse(struct tdl_standard *s, visitproc visit, void *arg)
 {
-    struct tdl_class *classes[] = {&s->socket, &s->pool, &s->handle, &s->timer_handle};
+    struct tdl_class *classes[] = {&s->socket,        &s->pool,          &s->handle,
+                                   &s->timer_handle,  &s->stream_reader, &s->stream_writer,
+                                   &s->stream_protocol, &s->stream_flow};
     struct tdl_function *functions[] = {&s->submit, &s->adjust, &s->run_in_executor};
     int code = 0;
     for (size_t i = 0; code == 0 && i < sizeof classes / sizeof classes[0]; i++) {
@@ -277,7 +291,9 @@ int tdl__standard_traverse(struct tdl_standard *s, visitproc visit, void *arg)
 
 void tdl__standard_clear(struct tdl_standard *s)
 {
-    struct tdl_class *classes[] = {&s->socket, &s->pool, &s->handle, &s->timer_handle};
+    struct tdl_class *classes[] = {&s->socket,        &s->pool,          &s->handle,
+                                   &s->timer_handle,  &s->stream_reader, &s->stream_writer,
+                                   &s->stream_protocol, &s->stream_flow};
     struct tdl_function *functions[] = {&s->submit, &s->adjust, &s->run_in_executor};
     for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
         Py_CLEAR(classes[i]->type);

@@ -36,6 +36,7 @@ struct tdl_function {
 
 struct tdl_standard {
     struct tdl_class socket, pool, handle, timer_handle;
+    struct tdl_class stream_reader, stream_writer, stream_protocol, stream_flow; /* of asyncio.streams */
     struct tdl_function submit, adjust, run_in_executor;
     PyObject *str_socket;
     PyObject *base_events_dict; /* where asyncio finds the module socket */
@@ -71,6 +72,8 @@ void tdl__standard_clear(struct tdl_standard *s);
 /* _loop_setup(loop class, asyncio's, {name: attributes of asyncio's classes as shipped, or None}) */
 PyObject *tdl__loop_setup(PyObject *module, PyObject *args);
 
+/* Learn a class of treadle's own: it is in place while it is what it is now. */
+int tdl__class_watch(struct tdl_class *c, PyTypeObject *type);
 TDL_RARE bool tdl__class_compare(struct tdl_class *c);
 
 static inline bool tdl__class_in_place(struct tdl_class *c)

@@ -120,6 +120,7 @@ int tdl__state_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->set_wakeup_fd);
     Py_VISIT(st->support);
     int code = tdl__standard_traverse(&st->standard, visit, arg);
+    code = code != 0 ? code : tdl__streams_traverse(&st->streams, visit, arg);
     return code != 0 ? code : tdl__dns_state_traverse(&st->dns, visit, arg);
 }
 
@@ -127,6 +128,7 @@ int tdl__state_clear(PyObject *module)
 {
     struct tdl_module_state *st = tdl__state_of_module(module);
     tdl__handle_clear_free(st);
+    tdl__streams_clear(&st->streams);
     Py_CLEAR(st->loop_type);
     Py_CLEAR(st->handle_type);
     Py_CLEAR(st->timer_handle_type);

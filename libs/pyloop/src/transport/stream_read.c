@@ -134,22 +134,20 @@ static void adapt_hint(TdlStream *t, size_t n)
     }
 }
 
-static void read_data(TdlStream *t)
+/* There was no data: an exception, the peer's end, or the errno of the call. */
+static void no_data(TdlStream *t, ssize_t n)
 {
-    ssize_t n = -1;
-    errno = 0;
-    PyObject *data = t->read_hint != 0 ? read_direct(t, &n) : read_shared(t, &n);
-    if (data == NULL) {
-        if (PyErr_Occurred()) {
-            tdl__stream_fatal(t, "Fatal read error on socket transport");
-        } else if (n == 0) {
-            on_eof(t);
-        } else {
-            on_recv_error(t, errno);
-        }
-        return;
+    if (PyErr_Occurred()) {
+        tdl__stream_fatal(t, "Fatal read error on socket transport");
+    } else if (n == 0) {
+        on_eof(t);
+    } else {
+        on_recv_error(t, errno);
     }
-    adapt_hint(t, (size_t)n);
+}
+
+static void deliver(TdlStream *t, PyObject *data)
+{
     PyObject *stack[2] = {t->protocol, data};
     PyObject *protocol = Py_NewRef(t->protocol);
     PyObject *result = PyObject_VectorcallMethod(t->loop->state->str_data_received, stack,
@@ -160,6 +158,43 @@ static void read_data(TdlStream *t)
         tdl__stream_fatal(t, "Fatal error: protocol.data_received() call failed.");
     }
     Py_XDECREF(result);
+}
+
+static void read_data(TdlStream *t)
+{
+    ssize_t n = -1;
+    errno = 0;
+    PyObject *data = t->read_hint != 0 ? read_direct(t, &n) : read_shared(t, &n);
+    if (data == NULL) {
+        no_data(t, n);
+        return;
+    }
+    adapt_hint(t, (size_t)n);
+    deliver(t, data);
+}
+
+/* The protocol is asyncio's of streams: what came goes to its reader without one. */
+static void read_streams(TdlStream *t)
+{
+    char *buffer = tdl__read_buffer(t->loop);
+    ssize_t n = buffer != NULL ? recv_into(t, buffer, TDL_READ_BUFFER_SIZE) : -1;
+    if (buffer == NULL || n <= 0) {
+        if (buffer == NULL) {
+            PyErr_NoMemory();
+        }
+        no_data(t, n);
+        return;
+    }
+    PyObject *protocol = Py_NewRef(t->protocol);
+    int taken = tdl__streams_feed(t->loop->state, protocol, buffer, n);
+    Py_DECREF(protocol);
+    PyObject *data = taken == 0 ? PyBytes_FromStringAndSize(buffer, n) : NULL;
+    if (data != NULL) {
+        deliver(t, data);
+    } else if (taken <= 0) {
+        tdl__stream_fatal(t, taken < 0 ? "Fatal error: protocol.data_received() call failed."
+                                       : "Fatal read error on socket transport");
+    }
 }
 
 /* The protocol's buffer, checked as asyncio checks it: its length first. */
@@ -256,6 +291,8 @@ void tdl__stream_read_run(struct tdl_item *item)
         } else {
             if (t->tls) {
                 read_tls(t);
+            } else if (t->streams) {
+                read_streams(t);
             } else if (t->buffered) {
                 read_buffered(t);
             } else {

@@ -189,11 +189,13 @@ static bool reads(const TdlTls *p)
 
 static int deliver(TdlTls *p, const char *bytes, size_t size)
 {
-    PyObject *data = PyBytes_FromStringAndSize(bytes, (Py_ssize_t)size);
-    if (data == NULL) {
-        return -1;
-    }
     PyObject *app = Py_NewRef(p->app_protocol);
+    int taken = tdl__streams_feed(state_of(p), app, bytes, (Py_ssize_t)size);
+    PyObject *data = taken == 0 ? PyBytes_FromStringAndSize(bytes, (Py_ssize_t)size) : NULL;
+    if (data == NULL) {
+        Py_DECREF(app);
+        return taken > 0 ? 0 : -1;
+    }
     PyObject *result = PyObject_CallMethodOneArg(app, state_of(p)->str_data_received, data);
     Py_DECREF(app);
     Py_DECREF(data);

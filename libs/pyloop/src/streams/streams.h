@@ -1,0 +1,81 @@
+/* asyncio's streams without their Python: where a connection's protocol, reader and writer are exactly asyncio's own, they get
+ * a class of treadle's that derives from theirs and has nothing but some methods in C. All that they know stays in their
+ * attributes, so that asyncio's own methods may go on at any moment: they do for whatever is rare (an end, an error, a limit, an
+ * argument of another type), and from the moment on in which somebody replaced one of them.
+ * A method is C where it is called. Who takes it first (`m = reader.read`) gets asyncio's bound method, as `__class__` gives
+ * asyncio's class.
+ * Thread: the GIL guards everything here. */
+#ifndef TDL_PYLOOP_STREAMS_H
+#define TDL_PYLOOP_STREAMS_H
+
+#include "ground/compat.h"
+#include "ground/standard.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct tdl_loop;
+struct tdl_module_state;
+
+#define TDL_STREAMS_NAMES(XX)                                                                                \
+    XX(_buffer)                                                                                              \
+    XX(_client_connected_cb)                                                                                 \
+    XX(_connection_lost)                                                                                     \
+    XX(_drain_helper)                                                                                        \
+    XX(_drain_waiters)                                                                                       \
+    XX(_eof)                                                                                                 \
+    XX(_exception)                                                                                           \
+    XX(_limit)                                                                                               \
+    XX(_loop)                                                                                                \
+    XX(_paused)                                                                                              \
+    XX(_protocol)                                                                                            \
+    XX(_reader)                                                                                              \
+    XX(_stream_reader_wr)                                                                                    \
+    XX(_transport)                                                                                           \
+    XX(_waiter)                                                                                              \
+    XX(cancelled)                                                                                            \
+    XX(data_received)                                                                                        \
+    XX(is_closing)                                                                                           \
+    XX(pause_reading)                                                                                        \
+    XX(resume_reading)                                                                                       \
+    XX(set_result)                                                                                           \
+    XX(write)                                                                                                \
+    XX(writelines)
+
+/* One of asyncio's three classes, and the class in C that stands for it. */
+struct tdl_streams_kind {
+    PyTypeObject *asyncio;                 /* borrowed from the next */
+    struct tdl_class *standard, *mixed_in; /* asyncio's class, and one that it takes methods from, or NULL */
+    PyTypeObject *type;                    /* NULL until the first object is adopted */
+    struct tdl_class own;                  /* what that class consists of */
+    unsigned tag;                          /* its version when it was last compared */
+    bool in_place;                         /* whether it and asyncio's were as they were shipped */
+};
+
+struct tdl_streams {
+    struct tdl_streams_kind reader, writer, protocol;
+    PyTypeObject *method_type, *op_type;
+    PyObject *coroutine_type;    /* types.CoroutineType */
+    struct tdl_streams_op *free; /* kept for reuse, linked by `self`; each still owns its type */
+    unsigned free_count;
+    bool refused; /* the classes could not be made */
+#define TDL_NAME_FIELD(name) PyObject *str_##name;
+    TDL_STREAMS_NAMES(TDL_NAME_FIELD)
+#undef TDL_NAME_FIELD
+};
+
+/* What module.c and state.c need. */
+int tdl__streams_exec(PyObject *module);
+int tdl__streams_traverse(struct tdl_streams *s, visitproc visit, void *arg);
+void tdl__streams_clear(struct tdl_streams *s);
+PyObject *tdl__streams_adopt_method(PyObject *module, PyObject *args);
+
+/* Serve the protocol in C from now on, and its reader and what becomes its writer, if they are asyncio's own and the loop does
+ * not debug; whether it is served. Raises nothing. */
+bool tdl__streams_adopt(struct tdl_loop *loop, PyObject *protocol);
+
+/* Give the protocol n received bytes, as its data_received() would: 1 taken, 0 not one of ours or not in the plain case, -1 with
+ * an exception. */
+int tdl__streams_feed(struct tdl_module_state *st, PyObject *protocol, const char *data, Py_ssize_t n);
+
+#endif

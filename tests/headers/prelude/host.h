@@ -1,1 +1,0 @@
-void run(struct tdl_item *item);
