@@ -2,19 +2,19 @@
  * library. */
 #include "common/bench.h"
 
-#include "treadle/assert.h"
-#include "treadle/inbox.h"
-#include "treadle/lookup.h"
-#include "treadle/numeric.h"
-#include "treadle/pool.h"
-#include "treadle/wake.h"
-
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "treadle/assert.h"
+#include "treadle/inbox.h"
+#include "treadle/lookup.h"
+#include "treadle/numeric.h"
+#include "treadle/pool.h"
+#include "treadle/wake.h"
 
 enum { CLASS_LOOKUP, CLASS_WORK, CLASSES };
 
@@ -43,13 +43,15 @@ static int asker_open(struct asker *a)
     const uint32_t limits[CLASSES] = {slots > 0 ? (uint32_t)slots : tdl_lookup_slots(), WORKERS};
     const struct tdl_pool_options options = {.slots = limits, .classes = CLASSES, .name = "dns"};
     int code = tdl_wake_open(&a->wake, NULL);
-    if (code != 0)
+    if (code != 0) {
         return code;
+    }
     tdl_inbox_init(&a->inbox, &a->wake, NULL);
     a->taken = NULL;
     code = tdl_pool_open(&a->pool, &options);
-    if (code != 0)
+    if (code != 0) {
         tdl_wake_close(&a->wake);
+    }
     return code;
 }
 
@@ -64,8 +66,9 @@ static struct tdl_link *next_link(struct asker *a)
 {
     while (a->taken == NULL && (a->taken = tdl_inbox_take(&a->inbox)) == NULL) {
         tdl_wake_park_begin(&a->wake); /* MO-1: announced before the inbox is looked at */
-        if (tdl_inbox_is_empty(&a->inbox))
+        if (tdl_inbox_is_empty(&a->inbox)) {
             (void)tdl_wake_wait(&a->wake, UINT64_MAX);
+        }
         (void)tdl_wake_park_end(&a->wake);
     }
     struct tdl_link *link = a->taken;
@@ -107,8 +110,9 @@ static int ask_reverse(struct asker *a, struct query *q)
 static struct query *finish(struct asker *a, int *failed)
 {
     struct query *q = TDL_CONTAINER_OF(next_link(a), struct query, done);
-    if (q->lookup.eai != 0)
+    if (q->lookup.eai != 0) {
         *failed = tdl_lookup_status(&q->lookup);
+    }
     tdl_lookup_clear(&q->lookup);
     return q;
 }
@@ -119,10 +123,12 @@ static int stream(struct asker *a, ask_fn ask, size_t total, size_t at_once)
     struct query *queries = calloc(at_once, sizeof *queries);
     int failed = 0;
     size_t asked = 0;
-    if (queries == NULL)
+    if (queries == NULL) {
         return -ENOMEM;
-    for (; asked < at_once && asked < total && failed == 0; asked++)
+    }
+    for (; asked < at_once && asked < total && failed == 0; asked++) {
         failed = ask(a, &queries[asked]);
+    }
     for (size_t answered = 0; answered < asked && failed == 0; answered++) {
         struct query *q = finish(a, &failed);
         if (asked < total && failed == 0) {
@@ -130,8 +136,9 @@ static int stream(struct asker *a, ask_fn ask, size_t total, size_t at_once)
             asked++;
         }
     }
-    if (failed == 0)
+    if (failed == 0) {
         free(queries);
+    }
     return failed;
 }
 
@@ -139,12 +146,14 @@ static int take_stream(ask_fn ask, size_t total, size_t at_once, struct tdl_samp
 {
     struct asker a;
     int code = asker_open(&a);
-    if (code != 0)
+    if (code != 0) {
         return code;
+    }
     code = stream(&a, ask, at_once, at_once); /* starts the threads and warms libc up */
     struct tdl_bench_clock begin = tdl_bench_begin();
-    if (code == 0)
+    if (code == 0) {
         code = stream(&a, ask, total, at_once);
+    }
     tdl_bench_end(&begin, (double)total, out);
     asker_close(&a);
     return code;
@@ -183,8 +192,9 @@ static int take_libc_forward(const struct tdl_bench *bench, struct tdl_sample *o
     for (size_t i = 0; i < total; i++) {
         struct addrinfo *rows;
         int eai = getaddrinfo(host, "80", &hints, &rows);
-        if (eai != 0)
+        if (eai != 0) {
             return tdl_eai_status(eai);
+        }
         freeaddrinfo(rows);
     }
     tdl_bench_end(&begin, (double)total, out);
@@ -199,8 +209,9 @@ static int take_numeric_fast(const struct tdl_bench *bench, struct tdl_sample *o
     struct tdl_bench_clock begin = tdl_bench_begin();
     for (size_t i = 0; i < total; i++) {
         struct tdl_numeric answer;
-        if (!tdl_numeric_forward(&answer, numeric_host, "80", &hints))
+        if (!tdl_numeric_forward(&answer, numeric_host, "80", &hints)) {
             return -ENOTSUP;
+        }
         rows += answer.count;
     }
     tdl_bench_end(&begin, (double)total, out);
@@ -217,8 +228,9 @@ static int take_reverse_fast(const struct tdl_bench *bench, struct tdl_sample *o
         char name[TDL_NUMERIC_HOST_MAX];
         char service[TDL_NUMERIC_SERVICE_MAX];
         if (!tdl_numeric_reverse(name, service, (const struct sockaddr *)&in, sizeof in,
-                                 NI_NUMERICHOST | NI_NUMERICSERV))
+                                 NI_NUMERICHOST | NI_NUMERICSERV)) {
             return -ENOTSUP;
+        }
     }
     tdl_bench_end(&begin, (double)total, out);
     return 0;
@@ -245,8 +257,9 @@ static void busy_work(struct tdl_job *job)
     (void)pthread_mutex_lock(&busy->lock);
     busy->inside++;
     (void)pthread_cond_broadcast(&busy->changed);
-    while (!busy->let_go)
+    while (!busy->let_go) {
         (void)pthread_cond_wait(&busy->changed, &busy->lock);
+    }
     (void)pthread_mutex_unlock(&busy->lock);
 }
 
@@ -256,12 +269,14 @@ static int fill_workers(struct asker *a, struct busy *busy, struct busy_job jobs
         jobs[i].busy = busy;
         tdl_job_init(&jobs[i].job, busy_work, NULL);
         int code = tdl_pool_submit(a->pool, &jobs[i].job, CLASS_WORK, &a->inbox, &jobs[i].done);
-        if (code != 0)
+        if (code != 0) {
             return code;
+        }
     }
     (void)pthread_mutex_lock(&busy->lock);
-    while (busy->inside < WORKERS)
+    while (busy->inside < WORKERS) {
         (void)pthread_cond_wait(&busy->changed, &busy->lock);
+    }
     (void)pthread_mutex_unlock(&busy->lock);
     return 0;
 }
@@ -273,22 +288,26 @@ static int take_saturated(const struct tdl_bench *bench, struct tdl_sample *out)
     size_t total = tdl_bench_count(bench, 2000, 20);
     struct asker a;
     int code = asker_open(&a);
-    if (code != 0)
+    if (code != 0) {
         return code;
+    }
     code = fill_workers(&a, &busy, jobs);
-    if (code == 0)
+    if (code == 0) {
         code = stream(&a, ask_host, 1, 1);
+    }
     struct tdl_bench_clock begin = tdl_bench_begin();
-    if (code == 0)
+    if (code == 0) {
         code = stream(&a, ask_host, total, 1);
+    }
     tdl_bench_end(&begin, (double)total, out);
     out->value = out->wall_us;
     (void)pthread_mutex_lock(&busy.lock);
     busy.let_go = true;
     (void)pthread_cond_broadcast(&busy.changed);
     (void)pthread_mutex_unlock(&busy.lock);
-    for (unsigned i = 0; i < WORKERS; i++)
+    for (unsigned i = 0; i < WORKERS; i++) {
         (void)next_link(&a);
+    }
     asker_close(&a);
     return code;
 }
@@ -300,8 +319,9 @@ static int take_burst(bool threads, struct tdl_sample *out)
     struct tdl_pool_counts counts;
     struct asker a;
     int code = asker_open(&a);
-    if (code != 0)
+    if (code != 0) {
         return code;
+    }
     struct tdl_bench_clock begin = tdl_bench_begin();
     code = stream(&a, ask_host, BURST, BURST);
     tdl_bench_end(&begin, BURST, out);
@@ -345,13 +365,16 @@ static int ask_and_forget(struct asker *a, unsigned count)
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     for (unsigned i = 0; i < count; i++) {
         struct query *q = calloc(1, sizeof *q);
-        if (q == NULL)
+        if (q == NULL) {
             return -ENOMEM;
+        }
         int code = tdl_lookup_forward(&q->lookup, host, "80", &hints, forget_query);
-        if (code == 0)
+        if (code == 0) {
             code = submit(a, q);
-        if (code != 0)
+        }
+        if (code != 0) {
             return code;
+        }
     }
     return 0;
 }
@@ -370,19 +393,22 @@ static int take_close_blocked(const struct tdl_bench *bench, struct tdl_sample *
         return -ENOTSUP;
     }
     int code = asker_open(&a);
-    if (code != 0)
+    if (code != 0) {
         return code;
+    }
     hold();
     code = ask_and_forget(&a, 100);
-    if (code == 0)
+    if (code == 0) {
         wait_inside(slots > 0 ? (unsigned)slots : tdl_lookup_slots());
+    }
     struct tdl_bench_clock begin = tdl_bench_begin();
     asker_close(&a);
     tdl_bench_end(&begin, 1, out);
     out->value = out->wall_us;
     let_go();
-    while (tdl_pool_alive() != 0)
+    while (tdl_pool_alive() != 0) {
         (void)sched_yield();
+    }
     return code;
 }
 
@@ -426,8 +452,9 @@ static int check(const struct tdl_bench *bench)
     unsigned char address[sizeof(struct in6_addr)];
     struct addrinfo *rows;
     char text[256];
-    if (inet_pton(AF_INET, numeric_host, address) != 1 && inet_pton(AF_INET6, numeric_host, address) != 1)
+    if (inet_pton(AF_INET, numeric_host, address) != 1 && inet_pton(AF_INET6, numeric_host, address) != 1) {
         return tdl_options_refuse(bench->tool, "numeric-host", "an IPv4 or IPv6 address", numeric_host);
+    }
     int eai = getaddrinfo(host, "80", &hints, &rows);
     if (eai == 0) {
         freeaddrinfo(rows);

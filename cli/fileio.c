@@ -2,11 +2,10 @@
  *
  *     fileio --engine linux_uring --depth 64 --block 4096 --case hot_read
  */
+#include "treadle/fileio.h"
+
 #include "common/bench.h"
 #include "common/stop.h"
-
-#include "treadle/assert.h"
-#include "treadle/fileio.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +15,8 @@
 #include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
+#include "treadle/assert.h"
 
 #define SMALL_FILES 1000u
 #define SMALL_BYTES 4096u
@@ -76,16 +77,18 @@ struct job {
 
 static int mode_by_name(const char *name)
 {
-    if (strcmp(name, "deferred") == 0)
+    if (strcmp(name, "deferred") == 0) {
         return TDL_FIO_DEFERRED;
+    }
     return strcmp(name, "immediate") == 0 ? TDL_FIO_IMMEDIATE : TDL_FIO_ADAPTIVE;
 }
 
 static int open_context(struct job *j)
 {
     int id = tdl_fio_engine_by_name(engine);
-    if (id < 0)
+    if (id < 0) {
         return id;
+    }
     struct tdl_fio_options options = {
         .engine = (enum tdl_fio_engine)id,
         .mode = (enum tdl_fio_mode)mode_by_name(mode),
@@ -96,12 +99,15 @@ static int open_context(struct job *j)
     };
     int code = tdl_fio_open(&j->fio, &options);
     j->is_open = code == 0;
-    if (code == 0)
+    if (code == 0) {
         code = tdl_fio_start(&j->fio);
-    if (code == 0 && pinned != 0)
+    }
+    if (code == 0 && pinned != 0) {
         code = tdl_fio_register(&j->fio, j->memory, j->memory_bytes);
-    if (code == 0 && sqpoll != 0 && !tdl_fio_caps(&j->fio)->sqpoll)
+    }
+    if (code == 0 && sqpoll != 0 && !tdl_fio_caps(&j->fio)->sqpoll) {
         code = -ENOTSUP;
+    }
     return code;
 }
 
@@ -109,11 +115,13 @@ static int open_context(struct job *j)
 static int shuffle(struct job *j)
 {
     j->order = malloc(j->blocks * sizeof *j->order);
-    if (j->order == NULL)
+    if (j->order == NULL) {
         return -ENOMEM;
+    }
     uint64_t random = 88172645463325252u;
-    for (size_t i = 0; i < j->blocks; i++)
+    for (size_t i = 0; i < j->blocks; i++) {
         j->order[i] = i;
+    }
     for (size_t i = j->blocks - 1; i > 0; i--) {
         random ^= random << 13;
         random ^= random >> 7;
@@ -130,21 +138,25 @@ static char chunk[1 << 20];
 
 static int warm_file(int fd, size_t bytes)
 {
-    for (size_t at = 0; at < bytes; at += sizeof chunk)
-        if (pread(fd, chunk, sizeof chunk, (off_t)at) < 0)
+    for (size_t at = 0; at < bytes; at += sizeof chunk) {
+        if (pread(fd, chunk, sizeof chunk, (off_t)at) < 0) {
             return -errno;
+        }
+    }
     return 0;
 }
 
 static int fill_file(int fd, size_t bytes)
 {
     memset(chunk, 'a', sizeof chunk);
-    if (ftruncate(fd, 0) != 0)
+    if (ftruncate(fd, 0) != 0) {
         return -errno;
+    }
     for (size_t at = 0; at < bytes; at += sizeof chunk) {
         ssize_t n = pwrite(fd, chunk, sizeof chunk, (off_t)at);
-        if (n != (ssize_t)sizeof chunk)
+        if (n != (ssize_t)sizeof chunk) {
             return n < 0 ? -errno : -ENOSPC;
+        }
     }
     return fsync(fd) == 0 ? 0 : -errno;
 }
@@ -154,14 +166,16 @@ static int open_unnamed(void)
     char name[] = ".treadle-fileio-XXXXXX";
     char path[PATH_BYTES + sizeof name];
     int fd = openat(made.folder_fd, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR))
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) {
         return fd;
+    }
     /* Some file systems know no unnamed files. */
     (void)snprintf(path, sizeof path, "%s/%s", folder, name);
     tdl_stop_guard();
     fd = mkostemp(path, O_CLOEXEC);
-    if (fd >= 0)
+    if (fd >= 0) {
         (void)unlink(path);
+    }
     tdl_stop_unguard();
     return fd;
 }
@@ -169,17 +183,20 @@ static int open_unnamed(void)
 /* Makes the data file once for all cases. One that was kept is used again if its size is right. */
 static int open_data(size_t bytes)
 {
-    if (made.data_fd >= 0)
+    if (made.data_fd >= 0) {
         return 0;
+    }
     int fd =
         keep != 0 ? openat(made.folder_fd, DATA_NAME, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : open_unnamed();
-    if (fd < 0)
+    if (fd < 0) {
         return -errno;
+    }
     int code = lseek(fd, 0, SEEK_END) == (off_t)bytes ? 0 : fill_file(fd, bytes);
-    if (code == 0)
+    if (code == 0) {
         made.data_fd = fd;
-    else
+    } else {
         (void)close(fd);
+    }
     return code;
 }
 
@@ -196,8 +213,9 @@ static size_t file_bytes(const struct tdl_bench *bench)
 {
     size_t bytes = (size_t)file_mib << 20;
     size_t smoke_bytes = (size_t)SMOKE_MIB << 20;
-    if (!bench->smoke || bytes <= smoke_bytes)
+    if (!bench->smoke || bytes <= smoke_bytes) {
         return bytes;
+    }
     return (size_t)block > smoke_bytes ? (size_t)block : smoke_bytes;
 }
 
@@ -205,16 +223,20 @@ static int prepare_file(struct job *j, size_t bytes)
 {
     j->blocks = bytes / (size_t)block;
     int code = open_data(bytes);
-    if (code != 0)
+    if (code != 0) {
         return code;
+    }
     j->fd = open_again(j->kind == DIRECT ? O_DIRECT : 0);
-    if (j->fd < 0)
+    if (j->fd < 0) {
         return j->fd;
+    }
     (void)posix_fadvise(j->fd, 0, 0, POSIX_FADV_RANDOM);
-    if (j->kind == COLD)
+    if (j->kind == COLD) {
         code = fsync(j->fd) == 0 ? -posix_fadvise(j->fd, 0, 0, POSIX_FADV_DONTNEED) : -errno;
-    if (j->kind == HOT)
+    }
+    if (j->kind == HOT) {
         code = warm_file(j->fd, bytes);
+    }
     return code == 0 ? shuffle(j) : code;
 }
 
@@ -222,13 +244,15 @@ static int make_small_folder(void)
 {
     int code = 0;
     char path[PATH_BYTES];
-    if (snprintf(path, sizeof path, "%s/treadle-fileio-XXXXXX", folder) >= PATH_BYTES)
+    if (snprintf(path, sizeof path, "%s/treadle-fileio-XXXXXX", folder) >= PATH_BYTES) {
         return -ENAMETOOLONG;
+    }
     tdl_stop_guard();
-    if (mkdtemp(path) == NULL)
+    if (mkdtemp(path) == NULL) {
         code = -errno;
-    else
+    } else {
         memcpy(made.small, path, sizeof path);
+    }
     tdl_stop_unguard();
     if (code == 0) {
         made.small_fd = open(made.small, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -252,30 +276,35 @@ static int make_small_file(size_t number)
     int fd = openat(made.small_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     int code = fd < 0 ? -errno : 0;
     tdl_stop_unguard();
-    if (code != 0)
+    if (code != 0) {
         return code;
+    }
     ssize_t n = write(fd, bytes, sizeof bytes);
-    if (n != (ssize_t)sizeof bytes)
+    if (n != (ssize_t)sizeof bytes) {
         code = n < 0 ? -errno : -ENOSPC;
+    }
     (void)close(fd);
     return code;
 }
 
 static int prepare_small(void)
 {
-    if (made.small_fd >= 0)
+    if (made.small_fd >= 0) {
         return 0;
+    }
     int code = make_small_folder();
-    for (size_t i = 0; i < SMALL_FILES && code == 0; i++)
+    for (size_t i = 0; i < SMALL_FILES && code == 0; i++) {
         code = make_small_file(i);
+    }
     return code;
 }
 
 /* Called once, at the end. The descriptors end with the process: a case may still use them. */
 static void cleanup(void)
 {
-    if (made.small[0] == '\0')
+    if (made.small[0] == '\0') {
         return;
+    }
     for (size_t i = 0; i < SMALL_FILES; i++) {
         char name[24];
         name_small(name, i);
@@ -291,11 +320,13 @@ static int make_slots(struct job *j)
     j->memory = mmap(NULL, each * (size_t)depth, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     j->memory_bytes = each * (size_t)depth;
-    if (j->slots == NULL || j->memory == MAP_FAILED)
+    if (j->slots == NULL || j->memory == MAP_FAILED) {
         return -ENOMEM;
+    }
     memset(j->memory, 'c', each * (size_t)depth);
-    for (size_t i = 0; i < (size_t)depth; i++)
+    for (size_t i = 0; i < (size_t)depth; i++) {
         j->slots[i].buffer = j->memory + i * each;
+    }
     return 0;
 }
 
@@ -329,8 +360,9 @@ static bool has_next(const struct job *j, const struct slot *s)
 static void check_result(struct job *j, const struct slot *s)
 {
     int64_t expected = s->op.code == TDL_FOP_FDATASYNC ? 0 : j->kind == SMALL ? (int64_t)SMALL_BYTES : block;
-    if (s->op.result != expected)
+    if (s->op.result != expected) {
         j->error = s->op.result < 0 ? (int)s->op.result : -EIO;
+    }
 }
 
 /* Answers that the cache gives at once go round here; the rest is staged. */
@@ -351,12 +383,14 @@ static void run_job(struct job *j)
 {
     struct tdl_queue out;
     tdl_queue_init(&out);
-    for (size_t i = 0; i < (size_t)depth; i++)
+    for (size_t i = 0; i < (size_t)depth; i++) {
         drive(j, &j->slots[i]);
+    }
     while (!tdl_fio_is_idle(&j->fio)) {
         int code = tdl_fio_wait(&j->fio, UINT64_MAX);
-        if (code != 0)
+        if (code != 0) {
             j->error = code;
+        }
         (void)tdl_fio_reap(&j->fio, &out);
         for (struct tdl_link *link; (link = tdl_queue_pop(&out)) != NULL;) {
             struct slot *s = TDL_CONTAINER_OF(tdl_fop_of(link), struct slot, op);
@@ -372,25 +406,31 @@ static int measure(const struct tdl_bench *bench, struct tdl_sample *out, enum k
     struct tdl_queue rest;
     tdl_queue_init(&rest);
     int code = make_slots(&j);
-    if (code == 0)
+    if (code == 0) {
         code = kind == SMALL ? prepare_small() : prepare_file(&j, file_bytes(bench));
+    }
     /* A block that is read a second time comes from the cache. */
-    if (kind == COLD && j.ops > j.blocks)
+    if (kind == COLD && j.ops > j.blocks) {
         j.ops = j.blocks;
-    if (code == 0)
+    }
+    if (code == 0) {
         code = open_context(&j);
+    }
     if (code == 0) {
         struct tdl_bench_clock begin = tdl_bench_begin();
         run_job(&j);
         tdl_bench_end(&begin, (double)j.started, out);
         code = j.error;
     }
-    if (j.is_open)
+    if (j.is_open) {
         (void)tdl_fio_close(&j.fio, &rest);
-    if (j.fd >= 0)
+    }
+    if (j.fd >= 0) {
         (void)close(j.fd);
-    if (j.memory != NULL && j.memory != MAP_FAILED)
+    }
+    if (j.memory != NULL && j.memory != MAP_FAILED) {
         (void)munmap(j.memory, j.memory_bytes);
+    }
     free(j.order);
     free(j.slots);
     return code;
@@ -469,11 +509,13 @@ static int check_folder(const struct tdl_bench *bench)
 {
     struct statvfs info;
     made.folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (made.folder_fd < 0)
+    if (made.folder_fd < 0) {
         return refuse_folder(bench, errno);
+    }
     int fd = open_unnamed();
-    if (fd < 0)
+    if (fd < 0) {
         return refuse_folder(bench, errno);
+    }
     bool fits = fstatvfs(fd, &info) != 0 || info.f_blocks == 0 ||
                 (double)info.f_bavail * (double)info.f_frsize >= (double)file_bytes(bench);
     (void)close(fd);
@@ -483,8 +525,9 @@ static int check_folder(const struct tdl_bench *bench)
 static int check(const struct tdl_bench *bench)
 {
     char got[32];
-    if (sqpoll != 0 && strcmp(engine, "auto") != 0 && strcmp(engine, "linux_uring") != 0)
+    if (sqpoll != 0 && strcmp(engine, "auto") != 0 && strcmp(engine, "linux_uring") != 0) {
         return tdl_options_refuse(bench->tool, "sqpoll", "0, or 1 with --engine auto or linux_uring", "1");
+    }
     if (block > file_mib << 20) {
         (void)snprintf(got, sizeof got, "%ld", block);
         return tdl_options_refuse(bench->tool, "block", "at most the file, which --file-mib gives", got);

@@ -1,12 +1,13 @@
 /* What the bottom libraries cost: base, wake and core, driven by a host on a wake. */
 #include "common/bench.h"
-#include "common/host.h"
-
-#include "treadle/assert.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+
+#include "treadle/assert.h"
+#include "treadle/clock.h"
+#include "treadle/host.h"
 
 static long spin_us;
 
@@ -30,8 +31,9 @@ static struct tdl_link *catch_link(struct player *p)
     struct tdl_link *link;
     while ((link = tdl_inbox_take(&p->inbox)) == NULL) {
         tdl_wake_park_begin(&p->wake); /* MO-1: announced before the inbox is looked at */
-        if (tdl_inbox_is_empty(&p->inbox))
+        if (tdl_inbox_is_empty(&p->inbox)) {
             p->code = tdl_wake_wait(&p->wake, UINT64_MAX);
+        }
         (void)tdl_wake_park_end(&p->wake);
     }
     return link;
@@ -40,8 +42,9 @@ static struct tdl_link *catch_link(struct player *p)
 static void *play(void *arg)
 {
     struct player *p = arg;
-    for (size_t i = 0; i < p->rounds; i++)
+    for (size_t i = 0; i < p->rounds; i++) {
         (void)tdl_inbox_post(&p->other->inbox, catch_link(p));
+    }
     return NULL;
 }
 
@@ -54,17 +57,20 @@ static int take_pingpong(const struct tdl_bench *bench, struct tdl_sample *out)
     const struct tdl_wake_options spin = wake_options();
     here.other = &there;
     int code = tdl_wake_open(&here.wake, &spin);
-    if (code != 0)
+    if (code != 0) {
         return code;
+    }
     code = tdl_wake_open(&there.wake, &spin);
-    if (code != 0)
+    if (code != 0) {
         goto close_here;
+    }
     tdl_inbox_init(&here.inbox, &here.wake, NULL);
     tdl_inbox_init(&there.inbox, &there.wake, NULL);
     struct tdl_bench_clock begin = tdl_bench_begin();
     code = -pthread_create(&thread, NULL, play, &there);
-    if (code != 0)
+    if (code != 0) {
         goto close_there;
+    }
     (void)tdl_inbox_post(&there.inbox, &ball);
     (void)play(&here);
     (void)pthread_join(thread, NULL);
@@ -95,7 +101,7 @@ struct producer {
 };
 
 struct flood {
-    struct tdl_wake_host host;
+    struct tdl_epoll_host host;
     size_t left;
     size_t until_stop;
     bool disordered;
@@ -107,8 +113,9 @@ static void run_counted(struct tdl_item *item)
     struct counted *counted = TDL_CONTAINER_OF(item, struct counted, item);
     struct flood *flood = counted->flood;
     struct producer *from = &flood->producers[item->link.user];
-    if (counted->number != from->last + 1)
+    if (counted->number != from->last + 1) {
         flood->disordered = true;
+    }
     from->last = counted->number;
     if (--flood->left == 0 || --flood->until_stop == 0) {
         flood->until_stop = SIZE_MAX;
@@ -119,8 +126,9 @@ static void run_counted(struct tdl_item *item)
 static void *produce(void *arg)
 {
     struct producer *p = arg;
-    for (size_t i = 0; i < p->count; i++)
-        (void)tdl_wake_host_post(&p->flood->host, &p->items[i].item);
+    for (size_t i = 0; i < p->count; i++) {
+        (void)tdl_epoll_host_post(&p->flood->host, &p->items[i].item);
+    }
     return NULL;
 }
 
@@ -132,8 +140,9 @@ static bool prepare(struct flood *flood, size_t producers, size_t each)
         producer->flood = flood;
         producer->count = each;
         producer->items = calloc(each, sizeof *producer->items);
-        if (producer->items == NULL)
+        if (producer->items == NULL) {
             return false;
+        }
         for (size_t i = 0; i < each; i++) {
             struct counted *counted = &producer->items[i];
             tdl_item_init(&counted->item, run_counted);
@@ -148,8 +157,9 @@ static bool prepare(struct flood *flood, size_t producers, size_t each)
 
 static void discard(struct flood *flood, size_t producers)
 {
-    for (size_t p = 0; flood->producers != NULL && p < producers; p++)
+    for (size_t p = 0; flood->producers != NULL && p < producers; p++) {
         free(flood->producers[p].items);
+    }
     free(flood->producers);
 }
 
@@ -160,19 +170,22 @@ static int run_flood(struct flood *flood, size_t producers, size_t stride, struc
     size_t started = 0;
     int code = 0;
     struct tdl_bench_clock begin = tdl_bench_begin();
-    for (; started < producers && code == 0; started++)
+    for (; started < producers && code == 0; started++) {
         code = -pthread_create(&flood->producers[started].thread, NULL, produce, &flood->producers[started]);
+    }
     /* Without all of its producers the count would never be reached. */
     TDL_ASSERT(code == 0);
     while (flood->left > 0) {
         flood->until_stop = stride == 0 ? SIZE_MAX : stride;
-        tdl_wake_host_run(&flood->host);
+        tdl_epoll_host_run(&flood->host);
     }
-    for (size_t p = 0; p < started; p++)
+    for (size_t p = 0; p < started; p++) {
         (void)pthread_join(flood->producers[p].thread, NULL);
+    }
     tdl_bench_end(&begin, all, out);
-    if (flood->disordered)
+    if (flood->disordered) {
         out->error = "items of one producer ran out of order";
+    }
     return flood->disordered ? -EILSEQ : 0;
 }
 
@@ -180,11 +193,12 @@ static int take_flood(size_t producers, size_t each, size_t stride, struct tdl_s
 {
     struct flood flood = {.left = 0};
     const struct tdl_wake_options spin = wake_options();
-    int code = tdl_wake_host_open(&flood.host, &spin);
-    if (code != 0)
+    int code = tdl_epoll_host_open(&flood.host, &spin);
+    if (code != 0) {
         return code;
+    }
     code = prepare(&flood, producers, each) ? run_flood(&flood, producers, stride, out) : -ENOMEM;
-    tdl_wake_host_close(&flood.host);
+    tdl_epoll_host_close(&flood.host);
     discard(&flood, producers);
     return code;
 }
@@ -213,32 +227,34 @@ static int take_restart(const struct tdl_bench *bench, struct tdl_sample *out)
 
 struct chain {
     struct tdl_item item;
-    struct tdl_wake_host host;
+    struct tdl_epoll_host host;
     size_t left;
 };
 
 static void run_link(struct tdl_item *item)
 {
     struct chain *chain = TDL_CONTAINER_OF(item, struct chain, item);
-    if (--chain->left > 0)
+    if (--chain->left > 0) {
         tdl_sched_push(&chain->host.sched, item);
-    else
+    } else {
         tdl_sched_stop(&chain->host.sched);
+    }
 }
 
 static int take_chain(const struct tdl_bench *bench, struct tdl_sample *out)
 {
     struct chain chain = {.left = tdl_bench_count(bench, 5000000, 1000)};
     double all = (double)chain.left;
-    int code = tdl_wake_host_open(&chain.host, NULL);
-    if (code != 0)
+    int code = tdl_epoll_host_open(&chain.host, NULL);
+    if (code != 0) {
         return code;
+    }
     tdl_item_init(&chain.item, run_link);
     struct tdl_bench_clock begin = tdl_bench_begin();
     tdl_sched_push(&chain.host.sched, &chain.item);
-    tdl_wake_host_run(&chain.host);
+    tdl_epoll_host_run(&chain.host);
     tdl_bench_end(&begin, all, out);
-    tdl_wake_host_close(&chain.host);
+    tdl_epoll_host_close(&chain.host);
     return 0;
 }
 
@@ -252,21 +268,24 @@ static void run_nothing(struct tdl_item *item)
 static int take_burst(const struct tdl_bench *bench, struct tdl_sample *out)
 {
     size_t rounds = tdl_bench_count(bench, 500, 1);
-    struct tdl_wake_host host;
+    struct tdl_epoll_host host;
     struct tdl_item *items = calloc(BURST, sizeof *items);
-    int code = items == NULL ? -ENOMEM : tdl_wake_host_open(&host, NULL);
-    if (code != 0)
+    int code = items == NULL ? -ENOMEM : tdl_epoll_host_open(&host, NULL);
+    if (code != 0) {
         goto free_items;
-    for (size_t i = 0; i < BURST; i++)
+    }
+    for (size_t i = 0; i < BURST; i++) {
         tdl_item_init(&items[i], run_nothing);
+    }
     struct tdl_bench_clock begin = tdl_bench_begin();
     for (size_t round = 0; round < rounds; round++) {
-        for (size_t i = 0; i < BURST; i++)
+        for (size_t i = 0; i < BURST; i++) {
             tdl_sched_push(&host.sched, &items[i]);
+        }
         (void)tdl_turn(&host.sched, &host.host);
     }
     tdl_bench_end(&begin, (double)(rounds * BURST), out);
-    tdl_wake_host_close(&host);
+    tdl_epoll_host_close(&host);
 free_items:
     free(items);
     return code;
@@ -281,18 +300,22 @@ static int take_timer_cancel(const struct tdl_bench *bench, struct tdl_sample *o
     size_t rounds = tdl_bench_count(bench, 5000, 5);
     struct tdl_sched sched;
     struct tdl_timer *timers = calloc(TIMERS, sizeof *timers);
-    if (timers == NULL)
+    if (timers == NULL) {
         return -ENOMEM;
+    }
     tdl_sched_init(&sched);
-    for (size_t i = 0; i < TIMERS; i++)
+    for (size_t i = 0; i < TIMERS; i++) {
         tdl_timer_init(&timers[i], run_nothing);
-    uint64_t deadline_ns = tdl_bench_now_ns();
+    }
+    uint64_t deadline_ns = tdl_clock_ns();
     struct tdl_bench_clock begin = tdl_bench_begin();
     for (size_t round = 0; round < rounds; round++) {
-        for (size_t i = 0; i < TIMERS; i++)
+        for (size_t i = 0; i < TIMERS; i++) {
             TDL_ASSERT(tdl_timer_arm(&sched, &timers[i], deadline_ns++) == 0);
-        for (size_t i = 0; i < TIMERS; i++)
+        }
+        for (size_t i = 0; i < TIMERS; i++) {
             TDL_ASSERT(tdl_timer_disarm(&sched, &timers[i]));
+        }
     }
     tdl_bench_end(&begin, (double)(rounds * TIMERS), out);
     free(timers);
@@ -305,7 +328,7 @@ struct alarm {
 };
 
 struct alarms {
-    struct tdl_wake_host host;
+    struct tdl_epoll_host host;
     struct alarm one[TIMERS];
     size_t left;
     size_t early;
@@ -315,43 +338,47 @@ static void run_alarm(struct tdl_item *item)
 {
     struct alarm *alarm = TDL_CONTAINER_OF(item, struct alarm, timer.item);
     struct alarms *all = alarm->all;
-    if (tdl_bench_now_ns() < alarm->timer.deadline_ns)
+    if (tdl_clock_ns() < alarm->timer.deadline_ns) {
         all->early++;
-    if (--all->left == 0)
+    }
+    if (--all->left == 0) {
         tdl_sched_stop(&all->host.sched);
+    }
 }
 
 static void expire_all(struct alarms *all)
 {
-    uint64_t now_ns = tdl_bench_now_ns();
+    uint64_t now_ns = tdl_clock_ns();
     all->left = TIMERS;
     for (size_t i = 0; i < TIMERS; i++) {
         uint64_t deadline_ns = now_ns + 1000000U * (1 + i % 5);
         TDL_ASSERT(tdl_timer_arm(&all->host.sched, &all->one[i].timer, deadline_ns) == 0);
     }
-    tdl_wake_host_run(&all->host);
+    tdl_epoll_host_run(&all->host);
 }
 
 static int take_timer_expire(const struct tdl_bench *bench, struct tdl_sample *out)
 {
     size_t rounds = tdl_bench_count(bench, 50, 1);
     struct alarms *all = calloc(1, sizeof *all);
-    int code = all == NULL ? -ENOMEM : tdl_wake_host_open(&all->host, NULL);
-    if (code != 0)
+    int code = all == NULL ? -ENOMEM : tdl_epoll_host_open(&all->host, NULL);
+    if (code != 0) {
         goto free_all;
+    }
     for (size_t i = 0; i < TIMERS; i++) {
         tdl_timer_init(&all->one[i].timer, run_alarm);
         all->one[i].all = all;
     }
     struct tdl_bench_clock begin = tdl_bench_begin();
-    for (size_t round = 0; round < rounds; round++)
+    for (size_t round = 0; round < rounds; round++) {
         expire_all(all);
+    }
     tdl_bench_end(&begin, (double)(rounds * TIMERS), out);
     if (all->early > 0) {
         out->error = "a timer ran before its deadline";
         code = -EILSEQ;
     }
-    tdl_wake_host_close(&all->host);
+    tdl_epoll_host_close(&all->host);
 free_all:
     free(all);
     return code;

@@ -2,11 +2,8 @@
  * takes a connection out of a small pool, asks PostgreSQL, and puts it back into an idle queue that discards what
  * does not fit. The pool behaves as SQLAlchemy's queue pool on asyncio does. */
 #include "common/bench.h"
-#include "common/host.h"
 #include "common/postgres.h"
 #include "common/sessions.h"
-
-#include "treadle/assert.h"
 
 #include <errno.h>
 #include <libpq-fe.h>
@@ -14,6 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+
+#include "treadle/assert.h"
+#include "treadle/clock.h"
+#include "treadle/host.h"
 
 #define WARMUP_SHARE 5
 
@@ -43,7 +44,7 @@ enum connection_state {
 };
 
 struct connection {
-    struct tdl_watch watch;
+    struct tdl_epoll_watch watch;
     struct churn *churn;
     struct connection *next; /* in the list of all */
     struct connection *next_idle;
@@ -76,7 +77,7 @@ struct driver {
 };
 
 struct churn {
-    struct tdl_wake_host host;
+    struct tdl_epoll_host host;
     struct connection *all;
     struct connection *idle, **idle_end;
     struct request *waiting, **waiting_end;
@@ -95,8 +96,9 @@ struct churn {
 static void fail(struct churn *churn, const char *what, const PGconn *pg)
 {
     const char *why = pg == NULL ? "" : PQerrorMessage(pg);
-    if (churn->error[0] == '\0')
+    if (churn->error[0] == '\0') {
         (void)snprintf(churn->error, sizeof churn->error, "%s: %.*s", what, (int)strcspn(why, "\n"), why);
+    }
 }
 
 /* Connections */
@@ -105,20 +107,23 @@ static void on_ready(struct tdl_item *item);
 
 static int watch(struct connection *c, uint32_t events)
 {
-    if (c->events == events)
+    if (c->events == events) {
         return 0;
-    int code = c->events == 0 ? -ENOENT : tdl_wake_host_rewatch(&c->churn->host, &c->watch, events);
+    }
+    int code = c->events == 0 ? -ENOENT : tdl_epoll_host_rewatch(&c->churn->host, &c->watch, events);
     /* While it connects, libpq may close its descriptor, which takes it out of the poller, and open another. */
-    if (code == -ENOENT || code == -EBADF)
-        code = tdl_wake_host_watch(&c->churn->host, &c->watch, PQsocket(c->pg), events);
+    if (code == -ENOENT || code == -EBADF) {
+        code = tdl_epoll_host_watch(&c->churn->host, &c->watch, PQsocket(c->pg), events);
+    }
     c->events = code == 0 ? events : c->events;
     return code;
 }
 
 static void close_connection(struct connection *c)
 {
-    if (c->events != 0)
-        tdl_wake_host_unwatch(&c->churn->host, &c->watch);
+    if (c->events != 0) {
+        tdl_epoll_host_unwatch(&c->churn->host, &c->watch);
+    }
     PQfinish(c->pg);
     c->pg = NULL;
     c->state = CONNECTION_CLOSED;
@@ -128,8 +133,9 @@ static void close_connection(struct connection *c)
 /* The step of a request goes on in a later generation, as a task does when its future is done. */
 static void resume(struct request *r)
 {
-    if (r->item.link.state == TDL_ITEM_IDLE)
+    if (r->item.link.state == TDL_ITEM_IDLE) {
         tdl_sched_push(&r->driver->churn->host.sched, &r->item);
+    }
 }
 
 static void open_connection(struct churn *churn, struct request *r)
@@ -153,12 +159,15 @@ static void open_connection(struct churn *churn, struct request *r)
 static void go_on_opening(struct connection *c)
 {
     PostgresPollingStatusType status = PQconnectPoll(c->pg);
-    if (PQsocket(c->pg) != c->watch.fd)
+    if (PQsocket(c->pg) != c->watch.fd) {
         c->events = 0;
-    if (status == PGRES_POLLING_READING && watch(c, EPOLLIN) == 0)
+    }
+    if (status == PGRES_POLLING_READING && watch(c, EPOLLIN) == 0) {
         return;
-    if (status == PGRES_POLLING_WRITING && watch(c, EPOLLOUT) == 0)
+    }
+    if (status == PGRES_POLLING_WRITING && watch(c, EPOLLOUT) == 0) {
         return;
+    }
     if (status == PGRES_POLLING_OK && PQsetnonblocking(c->pg, 1) == 0 && watch(c, EPOLLIN) == 0) {
         c->state = CONNECTION_BUSY;
     } else {
@@ -178,10 +187,12 @@ static bool take_answer(struct connection *c)
     }
     while (PQisBusy(c->pg) == 0) {
         result = PQgetResult(c->pg);
-        if (result == NULL)
+        if (result == NULL) {
             return true;
-        if (PQresultStatus(result) != PGRES_TUPLES_OK && PQresultStatus(result) != PGRES_COMMAND_OK)
+        }
+        if (PQresultStatus(result) != PGRES_TUPLES_OK && PQresultStatus(result) != PGRES_COMMAND_OK) {
             fail(c->churn, "--query failed", c->pg);
+        }
         PQclear(result);
     }
     return false;
@@ -194,15 +205,18 @@ static void on_ready(struct tdl_item *item)
         go_on_opening(c);
     } else if (c->state == CONNECTION_BUSY) {
         int unsent = PQflush(c->pg);
-        if (unsent >= 0)
+        if (unsent >= 0) {
             unsent = watch(c, unsent == 0 ? EPOLLIN : EPOLLIN | EPOLLOUT);
-        if (unsent < 0)
+        }
+        if (unsent < 0) {
             fail(c->churn, "cannot send", c->pg);
-        if (unsent < 0 || take_answer(c))
+        }
+        if (unsent < 0 || take_answer(c)) {
             resume(c->request);
+        }
     } else if (c->state == CONNECTION_IDLE && PQconsumeInput(c->pg) == 0) {
         fail(c->churn, "idle connection lost", c->pg);
-        tdl_wake_host_unwatch(&c->churn->host, &c->watch);
+        tdl_epoll_host_unwatch(&c->churn->host, &c->watch);
         c->events = 0;
     }
 }
@@ -214,8 +228,9 @@ static bool check_out(struct churn *churn, struct request *r)
     struct connection *c = churn->idle;
     if (c != NULL) {
         churn->idle = c->next_idle;
-        if (churn->idle == NULL)
+        if (churn->idle == NULL) {
             churn->idle_end = &churn->idle;
+        }
         churn->idle_count--;
         c->state = CONNECTION_BUSY;
         c->request = r;
@@ -236,11 +251,13 @@ static bool check_out(struct churn *churn, struct request *r)
 static void wake_waiter(struct churn *churn)
 {
     struct request *r = churn->waiting;
-    if (r == NULL)
+    if (r == NULL) {
         return;
+    }
     churn->waiting = r->next_waiting;
-    if (churn->waiting == NULL)
+    if (churn->waiting == NULL) {
         churn->waiting_end = &churn->waiting;
+    }
     resume(r);
 }
 
@@ -248,8 +265,9 @@ static void check_in(struct churn *churn, struct connection *c)
 {
     c->request = NULL;
     if (churn->idle_count == pool_size) {
-        if (c->state != CONNECTION_CLOSED)
+        if (c->state != CONNECTION_CLOSED) {
             close_connection(c);
+        }
         return;
     }
     if (c->state != CONNECTION_CLOSED && PQstatus(c->pg) == CONNECTION_OK) {
@@ -269,21 +287,24 @@ static void check_in(struct churn *churn, struct connection *c)
 /* What a step costs the loop's thread besides the query, as an interpreter's task does. */
 static void work(void)
 {
-    if (work_us == 0)
+    if (work_us == 0) {
         return;
-    uint64_t until_ns = tdl_bench_now_ns() + (uint64_t)work_us * 1000U;
-    while (tdl_bench_now_ns() < until_ns)
-        ;
+    }
+    uint64_t until_ns = tdl_clock_ns() + (uint64_t)work_us * 1000U;
+    while (tdl_clock_ns() < until_ns) {
+    }
 }
 
 static bool ask(struct request *r)
 {
     struct connection *c = r->connection;
     int unsent = PQsendQuery(c->pg, query) == 1 ? PQflush(c->pg) : -1;
-    if (unsent == 1)
+    if (unsent == 1) {
         unsent = watch(c, EPOLLIN | EPOLLOUT);
-    if (unsent < 0)
+    }
+    if (unsent < 0) {
         fail(c->churn, "cannot send", c->pg);
+    }
     return unsent >= 0;
 }
 
@@ -292,12 +313,14 @@ static void run_request(struct tdl_item *item)
     struct request *r = TDL_CONTAINER_OF(item, struct request, item);
     struct churn *churn = r->driver->churn;
     work();
-    if (r->connection == NULL && !check_out(churn, r))
+    if (r->connection == NULL && !check_out(churn, r)) {
         return;
+    }
     if (r->queries_left > 0 && r->connection->state == CONNECTION_BUSY && churn->error[0] == '\0') {
         r->queries_left--;
-        if (ask(r))
+        if (ask(r)) {
             return;
+        }
     }
     check_in(churn, r->connection);
     r->connection = NULL;
@@ -314,16 +337,17 @@ static void await_reply(struct driver *d)
 {
     while (tdl_inbox_take(&d->inbox) == NULL) {
         tdl_wake_park_begin(&d->wake); /* MO-1: announced before the inbox is looked at */
-        if (tdl_inbox_is_empty(&d->inbox))
+        if (tdl_inbox_is_empty(&d->inbox)) {
             (void)tdl_wake_wait(&d->wake, UINT64_MAX);
+        }
         (void)tdl_wake_park_end(&d->wake);
     }
 }
 
 static void think(struct driver *d)
 {
-    uint64_t until_ns = tdl_bench_now_ns() + (uint64_t)think_us * 1000U;
-    for (uint64_t now_ns; (now_ns = tdl_bench_now_ns()) < until_ns;) {
+    uint64_t until_ns = tdl_clock_ns() + (uint64_t)think_us * 1000U;
+    for (uint64_t now_ns; (now_ns = tdl_clock_ns()) < until_ns;) {
         tdl_wake_park_begin(&d->wake);
         (void)tdl_wake_wait(&d->wake, until_ns - now_ns);
         (void)tdl_wake_park_end(&d->wake);
@@ -337,21 +361,23 @@ static void *drive(void *arg)
         for (long left = queries; left > 0; left -= per_checkout) {
             d->request.queries_left = left < per_checkout ? left : per_checkout;
             d->request.ends = left <= per_checkout;
-            (void)tdl_wake_host_post(&d->churn->host, &d->request.item);
+            (void)tdl_epoll_host_post(&d->churn->host, &d->request.item);
             await_reply(d);
         }
-        if (think_us > 0)
+        if (think_us > 0) {
             think(d);
+        }
     }
-    (void)tdl_wake_host_post(&d->churn->host, &d->farewell);
+    (void)tdl_epoll_host_post(&d->churn->host, &d->farewell);
     return NULL;
 }
 
 static void run_farewell(struct tdl_item *item)
 {
     struct driver *d = TDL_CONTAINER_OF(item, struct driver, farewell);
-    if (--d->churn->running == 0)
+    if (--d->churn->running == 0) {
         tdl_sched_stop(&d->churn->host.sched);
+    }
 }
 
 static int open_drivers(struct churn *churn)
@@ -362,8 +388,9 @@ static int open_drivers(struct churn *churn)
         struct driver *d = &churn->drivers[i];
         int code = tdl_wake_open(&d->wake, NULL);
         if (code != 0) {
-            while (i-- > 0)
+            while (i-- > 0) {
                 tdl_wake_close(&churn->drivers[i].wake);
+            }
             free(churn->drivers);
             return code;
         }
@@ -388,7 +415,7 @@ static void close_drivers(struct churn *churn)
 /* Turns */
 
 /* Watches the wake as long as it spins; true when something was posted. */
-static bool spin(struct tdl_wake_host *h)
+static bool spin(struct tdl_epoll_host *h)
 {
     tdl_wake_park_begin(&h->wake); /* MO-1: announced before the inbox is looked at */
     bool posted = !tdl_inbox_is_empty(&h->inbox) || tdl_wake_spin(&h->wake);
@@ -397,26 +424,29 @@ static bool spin(struct tdl_wake_host *h)
 }
 
 /* Works off what the turn scheduled and what is posted meanwhile, until both are quiet; only then is polled. */
-static void settle(struct tdl_wake_host *h)
+static void settle(struct tdl_epoll_host *h)
 {
     while (!tdl_sched_stopping(&h->sched)) {
         struct tdl_link *posted = tdl_inbox_take(&h->inbox);
-        if (posted != NULL)
+        if (posted != NULL) {
             tdl_sched_merge(&h->sched, posted);
-        if (!tdl_sched_has_ready(&h->sched) && (spin_us == 0 || !spin(h)))
+        }
+        if (!tdl_sched_has_ready(&h->sched) && (spin_us == 0 || !spin(h))) {
             return;
+        }
         (void)tdl_sched_freeze(&h->sched);
         (void)tdl_sched_run(&h->sched);
     }
 }
 
-static void run_turns(struct tdl_wake_host *h)
+static void run_turns(struct tdl_epoll_host *h)
 {
     bool quiescent = turn[0] == 'q';
     do {
         (void)tdl_turn(&h->sched, &h->host);
-        if (quiescent)
+        if (quiescent) {
             settle(h);
+        }
     } while (!tdl_sched_stopping(&h->sched));
     tdl_sched_clear_stop(&h->sched);
 }
@@ -431,8 +461,9 @@ static void run_drivers(struct churn *churn, size_t each)
         TDL_ASSERT(pthread_create(&churn->drivers[i].thread, NULL, drive, &churn->drivers[i]) == 0);
     }
     run_turns(&churn->host);
-    for (long i = 0; i < threads; i++)
+    for (long i = 0; i < threads; i++) {
         (void)pthread_join(churn->drivers[i].thread, NULL);
+    }
 }
 
 /* Cases: three figures of the same runs */
@@ -448,8 +479,9 @@ static void close_connections(struct churn *churn)
     while (churn->all != NULL) {
         struct connection *c = churn->all;
         churn->all = c->next;
-        if (c->state != CONNECTION_CLOSED)
+        if (c->state != CONNECTION_CLOSED) {
             close_connection(c);
+        }
         c->state = CONNECTION_CLOSED;
     }
 }
@@ -477,10 +509,11 @@ static void measure(struct churn *churn, struct tdl_sessions *counter, struct fi
     run_turns(&churn->host);
     forget_connections(all);
     long sessions = tdl_sessions_count(counter) - before;
-    if (churn->error[0] == '\0' && counter->error[0] == '\0' && sessions != (long)churn->opened)
+    if (churn->error[0] == '\0' && counter->error[0] == '\0' && sessions != (long)churn->opened) {
         (void)snprintf(churn->error, sizeof churn->error,
                        "the pool opened %zu connections, pg_stat_database counted %ld", churn->opened,
                        sessions);
+    }
     out->connections = (double)(sessions - (long)churn->kept) * 1e3 / out->sample.ops;
 }
 
@@ -492,18 +525,19 @@ static void run_once(const struct tdl_bench *bench, struct figures *out)
     size_t each = (bench->smoke ? 80U : (size_t)requests) / (size_t)threads;
     churn.idle_end = &churn.idle;
     churn.waiting_end = &churn.waiting;
-    if (tdl_wake_host_open(&churn.host, &options) != 0) {
+    if (tdl_epoll_host_open(&churn.host, &options) != 0) {
         fail(&churn, "cannot open a wake", NULL);
     } else {
         if (open_drivers(&churn) == 0) {
-            if (tdl_sessions_open(&counter, dsn) == 0)
+            if (tdl_sessions_open(&counter, dsn) == 0) {
                 measure(&churn, &counter, out, each == 0 ? 1 : each);
+            }
             tdl_sessions_close(&counter);
             close_drivers(&churn);
         } else {
             fail(&churn, "cannot open the drivers' wakes", NULL);
         }
-        tdl_wake_host_close(&churn.host);
+        tdl_epoll_host_close(&churn.host);
     }
     (void)snprintf(out->error, sizeof out->error, "%s", churn.error[0] != '\0' ? churn.error : counter.error);
 }
@@ -513,8 +547,9 @@ enum { CONNECTIONS, CPU, RATE, FIGURES };
 /* Sees to a server; returns what is wrong, or NULL. */
 static const char *prepare(void)
 {
-    if (dsn == NULL && own_server.error == NULL && tdl_postgres_start(&own_server) == 0)
+    if (dsn == NULL && own_server.error == NULL && tdl_postgres_start(&own_server) == 0) {
         dsn = own_server.dsn;
+    }
     return own_server.error;
 }
 
@@ -525,8 +560,9 @@ static int take(const struct tdl_bench *bench, int figure, struct tdl_sample *ou
     static size_t made, seen[FIGURES];
     size_t n = seen[figure]++;
     out->error = prepare();
-    if (out->error != NULL)
+    if (out->error != NULL) {
         return -ENOTSUP;
+    }
     if (n == made) {
         runs = realloc(runs, (made + 1) * sizeof *runs);
         TDL_ASSERT(runs != NULL);
@@ -616,8 +652,9 @@ static const struct tdl_option options[] = {
 static int check(const struct tdl_bench *bench)
 {
     char text[256];
-    if (dsn == NULL)
+    if (dsn == NULL) {
         return 0;
+    }
     PGconn *pg = PQconnectdb(dsn);
     int code = 0;
     if (PQstatus(pg) != CONNECTION_OK) {

@@ -1,8 +1,9 @@
 """The style law that a machine can see: tidy.py [ROOT]. Prints each violation; exit code 1 if any.
 
 C: functions of at most 70 lines, files of at most 800; memory orders in base/atomic.h only; calls that have a
-better replacement; the four contract lines over every function of a public header; sources that no CMakeLists.txt
-names. All text: line length, tabs, trailing blanks, unfinished marks, banners, names that say nothing.
+better replacement; braces around every branch and loop; no prefix on statics; the four contract lines over every
+function of a public header; sources that no CMakeLists.txt names. All text: line length, tabs, trailing blanks,
+unfinished marks, banners, names that say nothing.
 """
 import pathlib
 import re
@@ -108,6 +109,38 @@ def check_lengths(name, code):
             yield name, first, f"a function of {last - first - 1} lines, at most {FUNCTION_LINES}"
 
 
+CONTROL = re.compile(r"(?<![\w#])(?<!# )(if|for|while|else|do)\b(?!\s*[,=)])")
+
+
+def check_braces(name, code):
+    """Every branch and every loop has its braces, in macros too."""
+    code = re.sub(r"^[ \t]*#[ \t]*(?!define)\w+.*$", "", code, flags=re.MULTILINE).replace("\\\n", " \n")
+    for match in CONTROL.finditer(code):
+        at = match.end()
+        if match[1] in ("if", "for", "while"):
+            at = code.find("(", at)
+            depth = 0
+            while at < len(code):
+                depth += {"(": 1, ")": -1}.get(code[at], 0)
+                at += 1
+                if depth == 0:
+                    break
+        rest = code[at:].lstrip()
+        alone = code[at:].split("\n", 1)[0].strip() in ("", ";")
+        closes_a_do = match[1] == "while" and alone and code[:match.start()].rstrip(" ").endswith("}")
+        if not (rest.startswith("{") or closes_a_do or (match[1] == "else" and re.match(r"if\b", rest))):
+            yield name, code.count("\n", 0, match.start()) + 1, f"{match[1]} without braces"
+
+
+STATIC = re.compile(r"^static (?!inline)(?:[\w*]+\s+)*\**(tdl__?\w+)\s*[\[(=;]", re.MULTILINE)
+
+
+def check_statics(name, code):
+    """What only its file sees needs no prefix against other libraries' names."""
+    for match in STATIC.finditer(code):
+        yield name, code.count("\n", 0, match.start()) + 1, f"{match[1]} is static: no prefix"
+
+
 DECLARATION = re.compile(
     r"(?P<comment>/\*(?:(?!\*/).)*\*/\n)?"
     r"(?P<code>(?:__attribute__\(\([^\n]*\)\)[ \n])?(?:static inline |TDL_INLINE |extern )?"
@@ -146,6 +179,9 @@ def check(root):
             code = strip_comments(text)
             problems += check_bans(name, code)
             problems += check_lengths(name, code)
+            problems += check_braces(name, code)
+        if name.suffix == ".c":
+            problems += check_statics(name, code)
         if re.match(r"libs/\w+/include/treadle/\w+\.h$", name.as_posix()):
             problems += check_contracts(name, text)
         if re.match(r"libs/\w+/src/.*\.c$", name.as_posix()):

@@ -3,17 +3,17 @@
 #include "cpus.h"
 #include "stop.h"
 
-#include "treadle/assert.h"
-#include "treadle/status.h"
-#include "treadle/version.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "treadle/assert.h"
+#include "treadle/clock.h"
+#include "treadle/status.h"
+#include "treadle/version.h"
 
 #define OPTIONS_MAX 32
 
@@ -34,19 +34,9 @@ struct run {
     bool failed;
 };
 
-uint64_t tdl_bench_now_ns(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
-
 struct tdl_bench_clock tdl_bench_begin(void)
 {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (struct tdl_bench_clock){.wall_ns = tdl_bench_now_ns(),
-                                    .cpu_ns = (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec};
+    return (struct tdl_bench_clock){.wall_ns = tdl_clock_ns(), .cpu_ns = tdl_clock_process_ns()};
 }
 
 void tdl_bench_end(const struct tdl_bench_clock *begin, double ops, struct tdl_sample *out)
@@ -95,8 +85,9 @@ static size_t join_options(struct run *run, bool *smoke, struct tdl_option out[O
     size_t count = sizeof common / sizeof *common;
     TDL_ASSERT(count + bench->option_count <= OPTIONS_MAX);
     memcpy(out, common, sizeof common);
-    for (size_t i = 0; i < bench->option_count; i++)
+    for (size_t i = 0; i < bench->option_count; i++) {
         out[count + i] = bench->options[i];
+    }
     return count + bench->option_count;
 }
 
@@ -106,11 +97,13 @@ static int check_patterns(const struct run *run)
     const struct tdl_bench *bench = run->bench;
     for (size_t i = 0; i < run->patterns.count; i++) {
         bool matched = false;
-        for (size_t j = 0; j < bench->case_count && !matched; j++)
+        for (size_t j = 0; j < bench->case_count && !matched; j++) {
             matched = fnmatch(run->patterns.values[i], bench->cases[j].name, 0) == 0;
-        if (!matched)
+        }
+        if (!matched) {
             return tdl_options_refuse(bench->tool, "case", "a case that --list names, or a pattern of them",
                                       run->patterns.values[i]);
+        }
     }
     return -1;
 }
@@ -119,8 +112,9 @@ static int check_cpus(const struct run *run)
 {
     char allowed[TDL_CPUS_TEXT];
     char text[TDL_CPUS_TEXT + 64];
-    if (run->cpus == NULL || tdl_cpus_bind(run->cpus) == 0)
+    if (run->cpus == NULL || tdl_cpus_bind(run->cpus) == 0) {
         return -1;
+    }
     tdl_cpus_describe(allowed, sizeof allowed);
     (void)snprintf(text, sizeof text, "a list of processors out of %s", allowed);
     return tdl_options_refuse(run->bench->tool, "cpus", text, run->cpus);
@@ -134,8 +128,9 @@ static int write_report(const struct run *run)
     int code = text == NULL ? -ENOMEM : 0;
     for (size_t done = 0; code == 0 && done < length;) {
         ssize_t n = write(run->json_fd, text + done, length - done);
-        if (n < 0 && errno != EINTR)
+        if (n < 0 && errno != EINTR) {
             code = -errno;
+        }
         done += n < 0 ? 0 : (size_t)n;
     }
     free(text);
@@ -150,8 +145,9 @@ static bool rewinds(const struct run *run)
 
 static int rewrite_report(const struct run *run)
 {
-    if (rewinds(run) && ftruncate(run->json_fd, 0) != 0 && errno != EINVAL) /* EINVAL: a device */
+    if (rewinds(run) && ftruncate(run->json_fd, 0) != 0 && errno != EINVAL) { /* EINVAL: a device */
         return -errno;
+    }
     return write_report(run);
 }
 
@@ -167,12 +163,14 @@ static int refuse_json(const struct run *run, int code)
 static int open_json(struct run *run)
 {
     run->quiet = run->json != NULL && strcmp(run->json, "-") == 0;
-    if (run->json == NULL)
+    if (run->json == NULL) {
         return -1;
+    }
     run->json_fd =
         run->quiet ? STDOUT_FILENO : open(run->json, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
-    if (run->json_fd < 0)
+    if (run->json_fd < 0) {
         return refuse_json(run, -errno);
+    }
     int code = rewinds(run) ? rewrite_report(run) : 0;
     return code == 0 ? -1 : refuse_json(run, code);
 }
@@ -185,10 +183,11 @@ static void record_options(const struct run *run)
     tdl_report_number(run->report, "smoke", bench->smoke ? 1 : 0);
     for (size_t i = 0; i < bench->option_count; i++) {
         const struct tdl_option *o = &bench->options[i];
-        if (o->number != NULL)
+        if (o->number != NULL) {
             tdl_report_number(run->report, o->name, (double)*o->number);
-        else if (o->text != NULL)
+        } else if (o->text != NULL) {
             tdl_report_text(run->report, o->name, *o->text);
+        }
     }
 }
 
@@ -202,19 +201,23 @@ static int prepare(struct run *run, struct tdl_bench *bench, int argc, char **ar
         .tool = bench->tool, .about = bench->about, .version = version, .options = options};
     command.count = join_options(run, &bench->smoke, options);
     int code = tdl_options_parse(&command, argc, argv);
-    if (code >= 0 || run->list)
+    if (code >= 0 || run->list) {
         return code;
+    }
     if (bench->smoke) {
         run->samples = 1;
         run->warmup = 0;
     }
     code = check_patterns(run);
-    if (code < 0)
+    if (code < 0) {
         code = check_cpus(run);
-    if (code < 0 && bench->check != NULL)
+    }
+    if (code < 0 && bench->check != NULL) {
         code = bench->check(bench) == 0 ? -1 : TDL_EXIT_USAGE;
-    if (code >= 0)
+    }
+    if (code >= 0) {
         return code;
+    }
     tdl_stop_guard();
     run->report = tdl_report_new(bench->tool, run->arm);
     TDL_ASSERT(run->report != NULL);
@@ -229,8 +232,9 @@ static int prepare(struct run *run, struct tdl_bench *bench, int argc, char **ar
 static bool is_chosen(const struct run *run, const struct tdl_bench_case *one)
 {
     for (size_t i = 0; i < run->patterns.count; i++) {
-        if (fnmatch(run->patterns.values[i], one->name, 0) == 0)
+        if (fnmatch(run->patterns.values[i], one->name, 0) == 0) {
             return true;
+        }
     }
     return run->patterns.count == 0;
 }
@@ -240,19 +244,21 @@ static void take_once(const struct tdl_bench *bench, const struct tdl_bench_case
     const char *unit = one->unit == NULL ? TDL_BENCH_CPU_UNIT : one->unit;
     *out = (struct tdl_sample){.name = one->name, .title = one->title, .unit = unit};
     int code = one->take(bench, out);
-    if (code != 0 && out->error == NULL)
+    if (code != 0 && out->error == NULL) {
         out->error = tdl_status_text(code);
+    }
     out->unsupported = code == -ENOTSUP;
 }
 
 static void print_sample(const struct tdl_sample *sample)
 {
-    if (sample->error != NULL)
+    if (sample->error != NULL) {
         (void)printf("%-22s %s: %s\n", sample->name, sample->unsupported ? "unsupported" : "failed",
                      sample->error);
-    else
+    } else {
         (void)printf("%-22s %12.4f %s   wall %.4f us/op\n", sample->name, sample->value, sample->unit,
                      sample->wall_us);
+    }
     (void)fflush(stdout);
 }
 
@@ -261,18 +267,21 @@ static void run_case(struct run *run, const struct tdl_bench_case *one)
     for (long i = 0; i < run->warmup + run->samples; i++) {
         struct tdl_sample sample;
         take_once(run->bench, one, &sample);
-        if (sample.error == NULL && i < run->warmup)
+        if (sample.error == NULL && i < run->warmup) {
             continue;
+        }
         sample.round = (int)(i < run->warmup ? 0 : i - run->warmup);
         tdl_stop_guard();
         tdl_report_sample(run->report, &sample);
         run->measured += sample.error == NULL;
         run->failed = run->failed || (sample.error != NULL && !sample.unsupported);
         tdl_stop_unguard();
-        if (!run->quiet)
+        if (!run->quiet) {
             print_sample(&sample);
-        if (sample.error != NULL)
+        }
+        if (sample.error != NULL) {
             return;
+        }
     }
 }
 
@@ -280,29 +289,33 @@ static void run_case(struct run *run, const struct tdl_bench_case *one)
 static int finish(struct run *run)
 {
     const struct tdl_bench *bench = run->bench;
-    if (bench->cleanup != NULL)
+    if (bench->cleanup != NULL) {
         bench->cleanup();
+    }
     int code = run->json_fd < 0 ? 0 : rewrite_report(run);
-    if (code != 0)
+    if (code != 0) {
         (void)fprintf(stderr, "%s: --json: %s: %s\n", bench->tool, run->json, tdl_status_text(code));
+    }
     return code != 0 || run->failed || run->measured == 0 ? 1 : 0;
 }
 
 static void stop(void *data)
 {
     struct run *run = data;
-    if (run->report != NULL)
+    if (run->report != NULL) {
         (void)finish(run);
-    else if (run->bench->cleanup != NULL)
+    } else if (run->bench->cleanup != NULL) {
         run->bench->cleanup();
+    }
     (void)fprintf(stderr, "%s: stopped after %zu samples\n", run->bench->tool, run->measured);
 }
 
 static void print_cases(const struct tdl_bench *bench)
 {
-    for (size_t i = 0; i < bench->case_count; i++)
+    for (size_t i = 0; i < bench->case_count; i++) {
         (void)printf("%-22s %s [%s]\n", bench->cases[i].name, bench->cases[i].title,
                      bench->cases[i].unit == NULL ? TDL_BENCH_CPU_UNIT : bench->cases[i].unit);
+    }
 }
 
 int tdl_bench_main(struct tdl_bench *bench, int argc, char **argv)
@@ -318,16 +331,18 @@ int tdl_bench_main(struct tdl_bench *bench, int argc, char **argv)
     }
     if (code < 0) {
         for (size_t i = 0; i < bench->case_count; i++) {
-            if (is_chosen(&run, &bench->cases[i]))
+            if (is_chosen(&run, &bench->cases[i])) {
                 run_case(&run, &bench->cases[i]);
+            }
         }
     }
     /* From here on a signal waits, and the process ends before it is looked at. */
     tdl_stop_guard();
     if (code < 0) {
         code = finish(&run);
-        if (run.measured == 0)
+        if (run.measured == 0) {
             (void)fprintf(stderr, "%s: nothing could be measured\n", bench->tool);
+        }
     } else if (bench->cleanup != NULL) {
         bench->cleanup();
     }

@@ -67,13 +67,6 @@ int tdl_bench_main(struct tdl_bench *bench, int argc, char **argv);
  * Cost:    O(1) */
 size_t tdl_bench_count(const struct tdl_bench *bench, size_t full, size_t least);
 
-/* The time on the monotonic clock.
- * Thread:  any
- * Owns:    nothing
- * Errors:  none
- * Cost:    O(1) */
-uint64_t tdl_bench_now_ns(void);
-
 /* Reads the clocks: wall time and the CPU time of all threads of the process.
  * Thread:  any
  * Owns:    nothing

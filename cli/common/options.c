@@ -31,19 +31,22 @@ static void join_choices(const char *const *choices, char *out, size_t size)
 static void describe_range(const struct tdl_option *option, char *out, size_t size)
 {
     out[0] = '\0';
-    if (option->number != NULL)
+    if (option->number != NULL) {
         (void)snprintf(out, size, "%ld to %ld%s%s", option->low, option->high,
                        option->unit == NULL ? "" : " ", option->unit == NULL ? "" : option->unit);
-    else if (option->choices != NULL)
+    } else if (option->choices != NULL) {
         join_choices(option->choices, out, size);
+    }
 }
 
 static const char *value_name(const struct tdl_option *option)
 {
-    if (option->flag != NULL)
+    if (option->flag != NULL) {
         return "";
-    if (option->value_name != NULL)
+    }
+    if (option->value_name != NULL) {
         return option->value_name;
+    }
     return option->number != NULL ? "N" : "NAME";
 }
 
@@ -54,12 +57,14 @@ static void print_option(const struct tdl_option *option)
     (void)snprintf(name, sizeof name, "--%s %s", option->name, value_name(option));
     describe_range(option, range, sizeof range);
     (void)printf("  %-*s %s", NAME_WIDTH, name, option->help);
-    if (range[0] != '\0')
+    if (range[0] != '\0') {
         (void)printf("; %s", range);
-    if (option->number != NULL)
+    }
+    if (option->number != NULL) {
         (void)printf("; default %ld", *option->number);
-    else if (option->text != NULL && *option->text != NULL)
+    } else if (option->text != NULL && *option->text != NULL) {
         (void)printf("; default %s", *option->text);
+    }
     (void)putchar('\n');
 }
 
@@ -67,8 +72,9 @@ static void print_help(const struct tdl_command *command)
 {
     (void)printf("%s: %s\n\nUsage: %s [--name value | --name=value]...\n\n", command->tool, command->about,
                  command->tool);
-    for (size_t i = 0; i < command->count; i++)
+    for (size_t i = 0; i < command->count; i++) {
         print_option(&command->options[i]);
+    }
     (void)printf("  %-*s this text\n  %-*s the version and the commit it was built from\n", NAME_WIDTH,
                  "-h, --help", NAME_WIDTH, "--version");
 }
@@ -78,8 +84,9 @@ static bool parse_number(const struct tdl_option *option, const char *value)
     char *end = NULL;
     errno = 0;
     long number = strtol(value, &end, 10);
-    if (end == value || *end != '\0' || errno != 0 || number < option->low || number > option->high)
+    if (end == value || *end != '\0' || errno != 0 || number < option->low || number > option->high) {
         return false;
+    }
     *option->number = number;
     return true;
 }
@@ -87,8 +94,9 @@ static bool parse_number(const struct tdl_option *option, const char *value)
 static bool is_choice(const char *const *choices, const char *value)
 {
     for (size_t i = 0; choices[i] != NULL; i++) {
-        if (strcmp(choices[i], value) == 0)
+        if (strcmp(choices[i], value) == 0) {
             return true;
+        }
     }
     return false;
 }
@@ -97,19 +105,23 @@ static int take_value(const struct tdl_command *command, const struct tdl_option
 {
     char range[LINE_MAX_BYTES];
     describe_range(option, range, sizeof range);
-    if (option->number != NULL)
+    if (option->number != NULL) {
         return parse_number(option, value) ? -1
                                            : tdl_options_refuse(command->tool, option->name, range, value);
-    if (*value == '\0')
+    }
+    if (*value == '\0') {
         return tdl_options_refuse(command->tool, option->name, "needs a value", value);
+    }
     if (option->list != NULL) {
-        if (option->list->count == TDL_OPTION_LIST_MAX)
+        if (option->list->count == TDL_OPTION_LIST_MAX) {
             return tdl_options_refuse(command->tool, option->name, "64 times at most", NULL);
+        }
         option->list->values[option->list->count++] = value;
         return -1;
     }
-    if (option->choices != NULL && !is_choice(option->choices, value))
+    if (option->choices != NULL && !is_choice(option->choices, value)) {
         return tdl_options_refuse(command->tool, option->name, range, value);
+    }
     *option->text = value;
     return -1;
 }
@@ -118,8 +130,9 @@ static const struct tdl_option *find(const struct tdl_command *command, const ch
 {
     for (size_t i = 0; i < command->count; i++) {
         const char *known = command->options[i].name;
-        if (strlen(known) == length && strncmp(known, name, length) == 0)
+        if (strlen(known) == length && strncmp(known, name, length) == 0) {
             return &command->options[i];
+        }
     }
     return NULL;
 }
@@ -135,23 +148,27 @@ static int refuse_argument(const struct tdl_command *command, const char *argume
 static int take_argument(const struct tdl_command *command, char **argv, int *i)
 {
     const char *argument = argv[*i];
-    if (strncmp(argument, "--", 2) != 0)
+    if (strncmp(argument, "--", 2) != 0) {
         return refuse_argument(command, argument);
+    }
     const char *name = argument + 2;
     const char *equals = strchr(name, '=');
     const struct tdl_option *option =
         find(command, name, equals == NULL ? strlen(name) : (size_t)(equals - name));
-    if (option == NULL)
+    if (option == NULL) {
         return refuse_argument(command, argument);
+    }
     if (option->flag != NULL) {
         *option->flag = true;
         return equals == NULL ? -1
                               : tdl_options_refuse(command->tool, option->name, "takes no value", equals + 1);
     }
-    if (equals != NULL)
+    if (equals != NULL) {
         return take_value(command, option, equals + 1);
-    if (argv[*i + 1] == NULL)
+    }
+    if (argv[*i + 1] == NULL) {
         return tdl_options_refuse(command->tool, option->name, "needs a value", NULL);
+    }
     *i += 1;
     return take_value(command, option, argv[*i]);
 }
@@ -160,8 +177,9 @@ static int take_argument(const struct tdl_command *command, char **argv, int *i)
 static bool is_asked(int argc, char **argv, const char *name, const char *other)
 {
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], name) == 0 || strcmp(argv[i], other) == 0)
+        if (strcmp(argv[i], name) == 0 || strcmp(argv[i], other) == 0) {
             return true;
+        }
     }
     return false;
 }
@@ -178,8 +196,9 @@ int tdl_options_parse(const struct tdl_command *command, int argc, char **argv)
     }
     for (int i = 1; i < argc; i++) {
         int code = take_argument(command, argv, &i);
-        if (code >= 0)
+        if (code >= 0) {
             return code;
+        }
     }
     return -1;
 }

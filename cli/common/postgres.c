@@ -51,8 +51,9 @@ static int find_programs(char *folder, size_t size)
 /* The server refuses to run as root. */
 static const struct passwd *unprivileged(void)
 {
-    if (getuid() != 0)
+    if (getuid() != 0) {
         return NULL;
+    }
     const struct passwd *user = getpwnam("postgres");
     return user != NULL ? user : getpwnam("nobody");
 }
@@ -77,8 +78,9 @@ static void start(struct tdl_postgres *server, const struct passwd *user, char *
     tdl_stop_after_fork();
     if (setpgid(0, 0) == 0 && become(user) && chdir(server->folder) == 0 &&
         dup2(output, STDOUT_FILENO) >= 0 && dup2(output, STDERR_FILENO) >= 0 &&
-        prctl(PR_SET_PDEATHSIG, SIGQUIT) == 0)
+        prctl(PR_SET_PDEATHSIG, SIGQUIT) == 0) {
         (void)execv(argv[0], argv);
+    }
     _exit(127);
 }
 
@@ -95,11 +97,13 @@ static int make_cluster(struct tdl_postgres *server, const struct passwd *user, 
         (char[]){"-U"}, (char[]){"treadle"}, (char[]){"-N"}, password,       NULL};
     int output = open("/dev/null", O_WRONLY | O_CLOEXEC);
     int status = -1;
-    if (output < 0)
+    if (output < 0) {
         return -errno;
+    }
     start(server, user, argv, output);
-    if (server->pid > 0)
+    if (server->pid > 0) {
         (void)waitpid(server->pid, &status, 0);
+    }
     server->pid = 0;
     (void)close(output);
     return status == 0 ? 0 : -EIO;
@@ -110,8 +114,9 @@ static bool await_ready(FILE *log)
 {
     char line[512];
     while (fgets(line, sizeof line, log) != NULL) {
-        if (strstr(line, "ready to accept connections") != NULL)
+        if (strstr(line, "ready to accept connections") != NULL) {
             return true;
+        }
     }
     return false;
 }
@@ -141,13 +146,15 @@ static int run_server(struct tdl_postgres *server, const struct passwd *user, co
                           (char[]){"-c"},
                           (char[]){"log_min_messages=log"},
                           NULL};
-    if (pipe2(ends, O_CLOEXEC) != 0)
+    if (pipe2(ends, O_CLOEXEC) != 0) {
         return -errno;
+    }
     start(server, user, argv, ends[1]);
     (void)close(ends[1]);
     FILE *log = fdopen(ends[0], "r");
-    if (server->pid < 0 || log == NULL || !await_ready(log))
+    if (server->pid < 0 || log == NULL || !await_ready(log)) {
         return -EIO;
+    }
     /* The log stays open and unread: what the server says from here on fits into the pipe. */
     return 0;
 }
@@ -165,17 +172,21 @@ static int make_folder(struct tdl_postgres *server, const struct passwd *user)
         server->folder[0] = '\0';
     }
     tdl_stop_unguard();
-    if (code != 0)
+    if (code != 0) {
         return code;
+    }
     (void)snprintf(path, sizeof path, "%s/password", server->folder);
     FILE *file = fopen(path, "w");
-    if (file == NULL)
+    if (file == NULL) {
         return -errno;
+    }
     (void)fputs("treadle\n", file);
-    if (fclose(file) != 0)
+    if (fclose(file) != 0) {
         return -EIO;
-    if (user == NULL)
+    }
+    if (user == NULL) {
         return 0;
+    }
     bool given = chown(server->folder, user->pw_uid, user->pw_gid) == 0 &&
                  chown(path, user->pw_uid, user->pw_gid) == 0;
     return given ? 0 : -errno;
@@ -231,18 +242,21 @@ static void end_group(pid_t leader)
     (void)poll(&ended, 1, GROUP_WAIT_MS);
     (void)kill(-leader, SIGKILL);
     /* The thread that waits for initdb may take its status first. */
-    while (waitpid(-leader, NULL, 0) > 0)
-        ;
-    if (ended.fd >= 0)
+    while (waitpid(-leader, NULL, 0) > 0) {
+    }
+    if (ended.fd >= 0) {
         (void)close(ended.fd);
+    }
 }
 
 void tdl_postgres_stop(struct tdl_postgres *server)
 {
-    if (server->pid > 0)
+    if (server->pid > 0) {
         end_group(server->pid);
-    if (server->folder[0] != '\0')
+    }
+    if (server->folder[0] != '\0') {
         (void)nftw(server->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    }
     server->pid = 0;
     server->folder[0] = '\0';
 }

@@ -2,14 +2,14 @@
 
 #include "cpus.h"
 
-#include "treadle/assert.h"
-#include "treadle/version.h"
-
 #include <jansson.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sched.h>
 #include <sys/utsname.h>
+
+#include "treadle/assert.h"
+#include "treadle/version.h"
 
 #ifndef TREADLE_COMMIT
 #define TREADLE_COMMIT "unknown"
@@ -32,8 +32,9 @@ static void read_cpu_name(char *name, size_t size)
     char line[256];
     FILE *file = fopen("/proc/cpuinfo", "re");
     (void)snprintf(name, size, "unknown");
-    if (file == NULL)
+    if (file == NULL) {
         return;
+    }
     while (fgets(line, sizeof line, file) != NULL) {
         char *colon = strchr(line, ':');
         if (strncmp(line, "model name", 10) == 0 && colon != NULL) {
@@ -48,8 +49,9 @@ static void read_cpu_name(char *name, size_t size)
 static bool read_line(const char *path, char *line, size_t size)
 {
     FILE *file = fopen(path, "re");
-    if (file == NULL)
+    if (file == NULL) {
         return false;
+    }
     bool found = fgets(line, (int)size, file) != NULL;
     line[found ? strcspn(line, "\n") : 0] = '\0';
     (void)fclose(file);
@@ -83,16 +85,18 @@ static json_t *describe_machine(void)
     put(machine, "load", json_real(getloadavg(&load, 1) == 1 ? load : 0));
     tdl_cpus_describe(text, sizeof text);
     put(machine, "affinity", json_string(text));
-    if (read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", text, sizeof text))
+    if (read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", text, sizeof text)) {
         put(machine, "governor", json_string(text));
+    }
     return machine;
 }
 
 struct tdl_report *tdl_report_new(const char *tool, const char *arm)
 {
     struct tdl_report *report = malloc(sizeof *report);
-    if (report == NULL)
+    if (report == NULL) {
         return NULL;
+    }
     report->root = json_object();
     report->args = json_object();
     report->samples = json_array();
@@ -124,8 +128,9 @@ void tdl_report_sample(struct tdl_report *report, const struct tdl_sample *sampl
     put(object, "unit", json_string(sample->unit));
     put(object, "round", json_integer(sample->round));
     put(object, "ok", json_boolean(sample->error == NULL));
-    if (sample->title != NULL)
+    if (sample->title != NULL) {
         put(object, "title", json_string(sample->title));
+    }
     if (sample->error == NULL) {
         put(object, "ops", json_real(sample->ops));
         put(object, "value", json_real(sample->value));
@@ -174,13 +179,15 @@ static json_t *summarize_case(const json_t *samples, const char *name, double *v
     const char *unit = "";
     for (size_t i = 0; i < json_array_size(samples); i++) {
         const json_t *sample = json_array_get(samples, i);
-        if (strcmp(json_string_value(json_object_get(sample, "case")), name) != 0)
+        if (strcmp(json_string_value(json_object_get(sample, "case")), name) != 0) {
             continue;
+        }
         unit = json_string_value(json_object_get(sample, "unit"));
-        if (json_is_true(json_object_get(sample, "ok")))
+        if (json_is_true(json_object_get(sample, "ok"))) {
             values[n++] = json_number_value(json_object_get(sample, "value"));
-        else
+        } else {
             failed++;
+        }
     }
     return fold(values, n, failed, unit);
 }
@@ -193,8 +200,9 @@ static json_t *summarize(const json_t *samples)
     TDL_ASSERT(values != NULL);
     for (size_t i = 0; i < count; i++) {
         const char *name = json_string_value(json_object_get(json_array_get(samples, i), "case"));
-        if (json_object_get(summary, name) == NULL)
+        if (json_object_get(summary, name) == NULL) {
             put(summary, name, summarize_case(samples, name, values));
+        }
     }
     free(values);
     return summary;
@@ -222,8 +230,9 @@ const char *tdl_report_commit(void)
 
 void tdl_report_free(struct tdl_report *report)
 {
-    if (report == NULL)
+    if (report == NULL) {
         return;
+    }
     json_decref(report->root);
     free(report);
 }

@@ -6,13 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define END_WAIT_NS (10U * 1000000000ULL)
+#include "treadle/clock.h"
+
+#define END_WAIT_NS (10 * TDL_NS_PER_S)
 
 static int fail(struct tdl_sessions *s, const char *what, const PGconn *pg)
 {
     const char *why = pg == NULL ? "" : PQerrorMessage(pg);
-    if (s->error[0] == '\0')
+    if (s->error[0] == '\0') {
         (void)snprintf(s->error, sizeof s->error, "%s: %.*s", what, (int)strcspn(why, "\n"), why);
+    }
     return -1;
 }
 
@@ -26,8 +29,9 @@ int tdl_sessions_open(struct tdl_sessions *s, const char *dsn)
     if (code == 0) {
         (void)snprintf(s->database, sizeof s->database, "%s", PQdb(probe));
         s->pg = PQconnectdbParams(names, values, 1);
-        if (PQstatus(s->pg) != CONNECTION_OK)
+        if (PQstatus(s->pg) != CONNECTION_OK) {
             code = fail(s, "cannot connect to template1", s->pg);
+        }
     }
     PQfinish(probe);
     return code;
@@ -46,10 +50,11 @@ static long ask(struct tdl_sessions *s, const char *what)
 
 long tdl_sessions_count(struct tdl_sessions *s)
 {
-    uint64_t until_ns = tdl_bench_now_ns() + END_WAIT_NS;
+    uint64_t until_ns = tdl_clock_ns() + END_WAIT_NS;
     while (ask(s, "SELECT count(*), pg_sleep(0.01) FROM pg_stat_activity WHERE datname = $1") > 0) {
-        if (tdl_bench_now_ns() > until_ns)
+        if (tdl_clock_ns() > until_ns) {
             return fail(s, "other sessions stay in the pool's database", NULL);
+        }
     }
     return ask(s, "SELECT sessions FROM pg_stat_database WHERE datname = $1");
 }

@@ -18,8 +18,9 @@ static void *await_signal(void *arg)
 {
     int number;
     (void)arg;
-    if (sigwait(&watched, &number) != 0)
+    if (sigwait(&watched, &number) != 0) {
         return NULL;
+    }
     tdl_stop_guard();
     on_stop(on_stop_data);
     (void)fflush(stdout);
@@ -41,15 +42,18 @@ int tdl_stop_watch(void (*finish)(void *data), void *data)
     on_stop_data = data;
     (void)sigemptyset(&watched);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        if (!is_ignored(numbers[i]))
+        if (!is_ignored(numbers[i])) {
             (void)sigaddset(&watched, numbers[i]);
+        }
     }
     (void)sigaction(SIGPIPE, &ignore, &pipe_before);
     int code = pthread_sigmask(SIG_BLOCK, &watched, &mask_before);
-    if (code == 0)
+    if (code == 0) {
         code = pthread_create(&thread, NULL, await_signal, NULL);
-    if (code == 0)
+    }
+    if (code == 0) {
         code = pthread_detach(thread);
+    }
     return -code;
 }
 

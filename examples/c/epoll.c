@@ -3,14 +3,14 @@
  *
  *     cc epoll.c $(pkg-config --cflags --libs treadle-core treadle-wake)
  */
-#include <treadle/inbox.h>
-#include <treadle/turn.h>
-
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
+
+#include <treadle/inbox.h>
+#include <treadle/turn.h>
 
 struct loop {
     struct tdl_host host; /* first: what a host function gets is the loop */
@@ -46,8 +46,9 @@ static void wait_for_events(struct tdl_host *host, uint64_t timeout_ns, struct t
     struct epoll_event event;
     (void)io; /* the items of descriptors that are ready would go here */
     tdl_wake_park_begin(&l->wake);
-    if (!tdl_inbox_is_empty(&l->inbox)) /* looked at after the park was announced: no wake is lost */
+    if (!tdl_inbox_is_empty(&l->inbox)) { /* looked at after the park was announced: no wake is lost */
         timeout_ns = 0;
+    }
     (void)epoll_wait(l->epoll, &event, 1,
                      timeout_ns == UINT64_MAX ? -1 : (int)((timeout_ns + 999999) / 1000000));
     (void)tdl_wake_park_end(&l->wake);
@@ -59,8 +60,9 @@ static int ticks, received;
 
 static void stop_when_done(void)
 {
-    if (ticks == 3 && received == 3)
+    if (ticks == 3 && received == 3) {
         tdl_sched_stop(&loop.sched);
+    }
 }
 
 static void receive(struct tdl_item *item)
@@ -73,16 +75,18 @@ static void receive(struct tdl_item *item)
 static void *send_messages(void *unused)
 {
     (void)unused;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         (void)tdl_inbox_post(&loop.inbox, &messages[i].link);
+    }
     return NULL;
 }
 
 static void tick(struct tdl_item *item)
 {
     printf("tick %d\n", ++ticks);
-    if (ticks < 3)
+    if (ticks < 3) {
         (void)tdl_timer_arm(&loop.sched, (struct tdl_timer *)item, now_ns(&loop.host) + 1000000);
+    }
     stop_when_done();
 }
 
@@ -93,18 +97,22 @@ int main(void)
 
     loop.host = (struct tdl_host){now_ns, take, before_poll, wait_for_events};
     tdl_sched_init(&loop.sched);
-    if (tdl_wake_open(&loop.wake, NULL) != 0 || (loop.epoll = epoll_create1(EPOLL_CLOEXEC)) < 0)
+    if (tdl_wake_open(&loop.wake, NULL) != 0 || (loop.epoll = epoll_create1(EPOLL_CLOEXEC)) < 0) {
         return 1;
+    }
     epoll_ctl(loop.epoll, EPOLL_CTL_ADD, tdl_wake_fd(&loop.wake), &readable);
     tdl_inbox_init(&loop.inbox, &loop.wake, tdl_sched_mark_source(&loop.sched));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         tdl_item_init(&messages[i], receive);
+    }
     tdl_timer_init(&timer, tick);
     (void)tdl_timer_arm(&loop.sched, &timer, now_ns(&loop.host) + 1000000);
-    if (pthread_create(&thread, NULL, send_messages, NULL) != 0)
+    if (pthread_create(&thread, NULL, send_messages, NULL) != 0) {
         return 1;
-    while (!tdl_sched_stopping(&loop.sched))
+    }
+    while (!tdl_sched_stopping(&loop.sched)) {
         tdl_turn(&loop.sched, &loop.host);
+    }
     pthread_join(thread, NULL);
     (void)tdl_inbox_close(&loop.inbox);
     tdl_wake_close(&loop.wake);

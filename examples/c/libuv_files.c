@@ -3,13 +3,13 @@
  *
  *     cc libuv_files.c $(pkg-config --cflags --libs treadle-fileio libuv)
  */
-#include <treadle/fileio.h>
-#include <treadle/status.h>
-
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <uv.h>
+
+#include <treadle/fileio.h>
+#include <treadle/status.h>
 
 #define BYTES 65536
 
@@ -32,16 +32,19 @@ static void on_finished(uv_poll_t *watch, int status, int events)
     (void)tdl_fio_reap(&fio, &finished);
     while (!tdl_queue_is_empty(&finished)) {
         struct file *file = (struct file *)tdl_fop_of(tdl_queue_pop(&finished));
-        if (file->op.result < 0)
+        if (file->op.result < 0) {
             printf("%s: %s\n", file->path, tdl_status_text((int)file->op.result));
-        else
+        } else {
             printf("%s: %lld bytes\n", file->path, (long long)file->op.result);
+        }
         left--;
     }
-    if (tdl_fio_wants_flush(&fio))
+    if (tdl_fio_wants_flush(&fio)) {
         (void)tdl_fio_flush(&fio);
-    if (left == 0)
+    }
+    if (left == 0) {
         uv_close((uv_handle_t *)watch, NULL);
+    }
 }
 
 int main(int argc, char **argv)
@@ -64,8 +67,9 @@ int main(int argc, char **argv)
     }
     tdl_fio_hold(&fio, false);
     (void)tdl_fio_flush(&fio); /* one system call for all of them */
-    if (left == 0)
+    if (left == 0) {
         uv_close((uv_handle_t *)&watch, NULL);
+    }
     uv_run(uv_default_loop(), UV_RUN_DEFAULT);
     (void)tdl_fio_close(&fio, NULL);
     free(files);

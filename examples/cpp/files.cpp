@@ -2,17 +2,16 @@
 // Reads every file of the command line in one batch.
 //
 //     c++ -std=c++17 files.cpp $(pkg-config --cflags --libs treadle-fileio)
-#include <treadle/fileio.h>
-#include <treadle/status.h>
-
 #include <fcntl.h>
-
 #include <iostream>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <treadle/fileio.h>
+#include <treadle/status.h>
 
 class Read
 {
@@ -35,8 +34,9 @@ class Read
     }
     std::string text() const
     {
-        if (op_.result < 0)
+        if (op_.result < 0) {
             throw std::runtime_error(path_ + ": " + tdl_status_text(static_cast<int>(op_.result)));
+        }
         return std::string(bytes_.data(), static_cast<std::size_t>(op_.result));
     }
 
@@ -71,14 +71,16 @@ class Context
         tdl_fio_hold(fio_.get(), true);
         for (auto &read : reads) {
             refused = tdl_fio_stage(fio_.get(), read->operation());
-            if (refused < 0)
+            if (refused < 0) {
                 break;
+            }
             read.release(); // the context's until the queue returns it
         }
         tdl_fio_hold(fio_.get(), false);
         int drained = tdl_fio_drain(fio_.get(), &queue);
-        while (!tdl_queue_is_empty(&queue))
+        while (!tdl_queue_is_empty(&queue)) {
             finished.emplace_back(static_cast<Read *>(tdl_fop_of(tdl_queue_pop(&queue))->user));
+        }
         check(refused);
         check(drained);
         return finished;
@@ -87,8 +89,9 @@ class Context
   private:
     static void check(int status)
     {
-        if (status < 0)
+        if (status < 0) {
             throw std::runtime_error(tdl_status_text(status));
+        }
     }
     std::unique_ptr<tdl_fio> fio_ = std::make_unique<tdl_fio>();
 };
@@ -97,8 +100,9 @@ int main(int argc, char **argv)
 {
     Context files;
     std::vector<std::unique_ptr<Read>> reads;
-    for (int i = 1; i < argc; i++)
+    for (int i = 1; i < argc; i++) {
         reads.push_back(std::make_unique<Read>(argv[i], 65536));
+    }
     int failed = 0;
     for (auto &read : files.run(std::move(reads))) {
         try {

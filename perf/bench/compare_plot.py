@@ -13,7 +13,7 @@ from matplotlib.ticker import LogLocator  # noqa: E402
 
 from comparison import Comparison, Row  # noqa: E402
 
-_COLOURS = {"treadle": "#c1121f", "uvloop": "#1d6fa5", "asyncio": "#6b7280", "rsloop": "#b7791f", "rloop": "#5b8c5a",
+COLOURS = {"treadle": "#c1121f", "uvloop": "#1d6fa5", "asyncio": "#6b7280", "rsloop": "#b7791f", "rloop": "#5b8c5a",
             "libuv": "#111111", "zuvloop": "#7b4fa3"}
 _MARKERS = {"treadle": "D", "libuv": "|"}
 
@@ -66,7 +66,7 @@ def _arm(axes, arm: str, rows: list[tuple[Row, float]]) -> None:
     if not points:
         return
     name = arm.split("#")[0].split("+")[0]
-    colour, plain = _COLOURS.get(name), arm == name
+    colour, plain = COLOURS.get(name), arm == name
     ys, middles = [p[0] for p in points], [p[1] for p in points]
     spread = [[max(0.0, p[1] - p[2]) for p in points], [max(0.0, p[3] - p[1]) for p in points]]
     axes.errorbar(middles, ys, xerr=spread, fmt=_MARKERS.get(name, "o"), color=colour, markersize=6, elinewidth=1,

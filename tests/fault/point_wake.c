@@ -1,11 +1,10 @@
 /* Goal: whichever allocation or system call of the scenario fails, the caller learns of it or it is made good,
  * and nothing is left open or lost. Method: failpoints, for k = 1, 2, ... until the k-th is never reached;
  * AddressSanitizer sees what is not freed. */
+#include "suite.h"
 #include "wake_scenario.h"
 
 #include "treadle/failpoint.h"
-
-#include "suite.h"
 
 static uint64_t fail_each(enum tdl_failpoint kind)
 {

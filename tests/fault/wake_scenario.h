@@ -3,13 +3,13 @@
 #ifndef TREADLE_TEST_WAKE_SCENARIO_H
 #define TREADLE_TEST_WAKE_SCENARIO_H
 
+#include <dirent.h>
+
 #include "treadle/alloc.h"
 #include "treadle/inbox.h"
 #include "treadle/sched.h"
 #include "treadle/status.h"
 #include "treadle/wake.h"
-
-#include <dirent.h>
 
 enum { SCENARIO_ITEMS = 3 };
 
@@ -25,10 +25,12 @@ static inline unsigned scenario_open_descriptors(void)
 {
     unsigned count = 0;
     DIR *folder = opendir("/proc/self/fd");
-    if (folder == NULL)
+    if (folder == NULL) {
         return 0;
-    while (readdir(folder) != NULL)
+    }
+    while (readdir(folder) != NULL) {
         count++;
+    }
     (void)closedir(folder);
     return count;
 }
@@ -37,8 +39,9 @@ static inline unsigned scenario_open_descriptors(void)
 static inline int scenario_wait(struct tdl_wake *wake)
 {
     int rc = TDL_EINTR;
-    for (int tries = 0; rc == TDL_EINTR && tries < 4; tries++)
+    for (int tries = 0; rc == TDL_EINTR && tries < 4; tries++) {
         rc = tdl_wake_wait(wake, UINT64_MAX);
+    }
     return rc;
 }
 
@@ -57,10 +60,12 @@ static inline int scenario_post_and_run(struct tdl_sched *sched, struct tdl_inbo
         tdl_item_init(item, scenario_run_item);
         (void)tdl_inbox_post(inbox, &item->link);
     }
-    if (posted > 0 && scenario_wait(wake) != 0)
+    if (posted > 0 && scenario_wait(wake) != 0) {
         rc = TDL_EIO;
-    if (tdl_wake_park_end(wake) != (posted > 0))
+    }
+    if (tdl_wake_park_end(wake) != (posted > 0)) {
         rc = TDL_EIO;
+    }
     tdl_sched_merge(sched, tdl_inbox_take(inbox));
     (void)tdl_sched_freeze(sched);
     (void)tdl_sched_run(sched);
@@ -75,8 +80,9 @@ static inline int scenario(void)
 
     scenario_ran = 0;
     int rc = tdl_wake_open(&wake, NULL);
-    if (rc != 0)
+    if (rc != 0) {
         return rc;
+    }
     tdl_sched_init(&sched);
     tdl_inbox_init(&inbox, &wake, tdl_sched_mark_source(&sched));
     rc = scenario_post_and_run(&sched, &inbox, &wake);
@@ -84,8 +90,9 @@ static inline int scenario(void)
         tdl_inbox_after_fork(&inbox);
         rc = scenario_post_and_run(&sched, &inbox, &wake);
     }
-    if (tdl_inbox_close(&inbox) != NULL)
+    if (tdl_inbox_close(&inbox) != NULL) {
         rc = TDL_EIO;
+    }
     tdl_wake_close(&wake);
     return rc;
 }

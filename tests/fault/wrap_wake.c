@@ -1,9 +1,8 @@
 /* Goal: the wake makes good what the kernel may answer at any call: an interrupted read, write or poll, a
  * refused eventfd. Method: the linker puts these functions before libc's; the k-th call of each fails, for
  * every k until none is reached. */
-#include "wake_scenario.h"
-
 #include "suite.h"
+#include "wake_scenario.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -22,11 +21,13 @@ static struct {
 
 static bool fails(enum call call)
 {
-    if (!fault.on)
+    if (!fault.on) {
         return false;
+    }
     fault.seen[call]++;
-    if (call != fault.call || fault.seen[call] != fault.nth)
+    if (call != fault.call || fault.seen[call] != fault.nth) {
         return false;
+    }
     errno = fault.error;
     return true;
 }

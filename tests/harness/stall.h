@@ -4,13 +4,13 @@
 #ifndef TREADLE_TEST_STALL_H
 #define TREADLE_TEST_STALL_H
 
-#include "treadle/atomic.h"
-
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "treadle/atomic.h"
 
 #define STALL_S 5
 
@@ -40,8 +40,9 @@ static inline void *stall_watch(void *arg)
         if (!stall->done && seen == last) {
             fprintf(stderr, "stalled: no progress in %d s after %llu steps\n", STALL_S,
                     (unsigned long long)seen);
-            if (stall->show != NULL)
+            if (stall->show != NULL) {
                 stall->show();
+            }
             _exit(1);
         }
         last = seen;
@@ -57,8 +58,9 @@ static inline void stall_begin(struct stall *stall, const tdl_atomic_u64 *progre
     stall->done = false;
     stall->progress = progress;
     stall->show = show;
-    if (pthread_create(&stall->thread, NULL, stall_watch, stall) != 0)
+    if (pthread_create(&stall->thread, NULL, stall_watch, stall) != 0) {
         abort();
+    }
 }
 
 static inline void stall_end(struct stall *stall)
@@ -76,8 +78,9 @@ static inline uint64_t race_count(uint64_t count)
     const char *scale = getenv("TDL_TEST_SCALE");
     uint64_t divisor = scale != NULL ? strtoull(scale, NULL, 10) : 1;
 
-    if (given != NULL)
+    if (given != NULL) {
         count = strtoull(given, NULL, 10);
+    }
     return divisor > 1 && count > divisor ? count / divisor : count;
 }
 

@@ -9,8 +9,9 @@ static inline int suite_run(const char *name, const TTest *const *cases, size_t 
 {
     Suite *suite = suite_create(name);
     TCase *tcase = tcase_create(name);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         tcase_add_test(tcase, cases[i]);
+    }
     suite_add_tcase(suite, tcase);
 
     SRunner *runner = srunner_create(suite);

@@ -87,8 +87,9 @@ static void parker(void)
     for (unsigned got = 0; got < wanted; got += take_all()) {
         tdl_wake_park_begin(&wake);
         parks++;
-        if (tdl_inbox_is_empty(&inbox))
+        if (tdl_inbox_is_empty(&inbox)) {
             MODEL_CHECK((edge ? edge_wait() : tdl_wake_wait(&wake, UINT64_MAX)) == 0);
+        }
         (void)tdl_wake_park_end(&wake);
         MODEL_CHECK(model_eventfd_writes() <= parks);
     }

@@ -41,8 +41,9 @@ static void setup(void)
 static void turn(void)
 {
     struct tdl_link *list = tdl_inbox_take(&inbox);
-    for (const struct tdl_link *link = list; link != NULL; link = link->next)
+    for (const struct tdl_link *link = list; link != NULL; link = link->next) {
         model_plain_read(link);
+    }
     tdl_sched_merge(&sched, list);
     MODEL_CHECK(tdl_sched_check(&sched));
     (void)tdl_sched_freeze(&sched);
@@ -51,8 +52,9 @@ static void turn(void)
 
 static void wait_until_told(void)
 {
-    while (tdl_load_acquire_u32(&told) == 0)
+    while (tdl_load_acquire_u32(&told) == 0) {
         model_pause();
+    }
 }
 
 /* The poster learns of the local item, then posts. */
@@ -97,8 +99,9 @@ static void finish_tells(void)
 {
     unsigned at[128] = {0};
     MODEL_CHECK(ran == 3);
-    for (unsigned i = 0; i < ran; i++)
+    for (unsigned i = 0; i < ran; i++) {
         at[(unsigned char)order[i]] = i;
+    }
     MODEL_CHECK(at['r'] < at['a']);
     MODEL_CHECK(at['b'] < at['a']);
 }

@@ -1,7 +1,5 @@
 #include "model.h"
 
-#include "treadle/assert.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -10,6 +8,8 @@
 #include <sys/types.h>
 #include <time.h>
 #include <ucontext.h>
+
+#include "treadle/assert.h"
 
 enum { WORDS = 16, MESSAGES = 40, THREADS = 4, DEPTH = 2048, STACK = 64 * 1024, LOG = 512, MAIN = 3 };
 
@@ -78,8 +78,9 @@ static uint64_t eventfd_word;
 
 static unsigned choose(unsigned limit)
 {
-    if (limit == 1)
+    if (limit == 1) {
         return 0;
+    }
     if (explorer.depth == DEPTH) {
         fprintf(stderr, "model: an execution does not end\n");
         exit(2);
@@ -96,10 +97,12 @@ static unsigned choose(unsigned limit)
 static bool advance(void)
 {
     int at = explorer.depth - 1;
-    while (at >= 0 && explorer.chosen[at] + 1 == explorer.limit[at])
+    while (at >= 0 && explorer.chosen[at] + 1 == explorer.limit[at]) {
         at--;
-    if (at < 0)
+    }
+    if (at < 0) {
         return false;
+    }
     explorer.chosen[at]++;
     explorer.replay = at + 1;
     return true;
@@ -136,19 +139,23 @@ static bool visit(uint64_t hash)
         size_t old_size = explorer.visited_size;
         explorer.visited_size = old_size > 0 ? old_size * 2 : 1 << 12;
         explorer.visited = calloc(explorer.visited_size, sizeof *old);
-        if (explorer.visited == NULL)
+        if (explorer.visited == NULL) {
             exit(2);
+        }
         explorer.visited_used = 0;
-        for (size_t i = 0; i < old_size; i++)
-            if (old[i] != 0)
+        for (size_t i = 0; i < old_size; i++) {
+            if (old[i] != 0) {
                 (void)visit(old[i]);
+            }
+        }
         free(old);
     }
     hash += hash == 0;
     size_t at = (size_t)hash & (explorer.visited_size - 1);
     while (explorer.visited[at] != 0) {
-        if (explorer.visited[at] == hash)
+        if (explorer.visited[at] == hash) {
             return false;
+        }
         at = (at + 1) & (explorer.visited_size - 1);
     }
     explorer.visited[at] = hash;
@@ -158,11 +165,14 @@ static bool visit(uint64_t hash)
 
 static struct word *word_at(const void *address)
 {
-    for (unsigned i = 0; i < now.word_count; i++)
-        if (now.words[i].address == address)
+    for (unsigned i = 0; i < now.word_count; i++) {
+        if (now.words[i].address == address) {
             return &now.words[i];
-    if (now.word_count == WORDS)
+        }
+    }
+    if (now.word_count == WORDS) {
         exit(2);
+    }
     struct word *word = &now.words[now.word_count++];
     word->address = address;
     word->count = 1;
@@ -178,17 +188,20 @@ void model_name(const void *address, const char *name)
 
 static const char *name_of(const void *address)
 {
-    for (int i = 0; i < explorer.name_count; i++)
-        if (explorer.named[i] == address)
+    for (int i = 0; i < explorer.name_count; i++) {
+        if (explorer.named[i] == address) {
             return explorer.names[i];
+        }
+    }
     return "?";
 }
 
 static void note(const char *operation, const void *address, uint64_t value)
 {
-    if (explorer.log_used < LOG)
+    if (explorer.log_used < LOG) {
         (void)snprintf(explorer.log[explorer.log_used++], sizeof explorer.log[0], "  thread %d: %s %s: %llx",
                        now.current, operation, name_of(address), (unsigned long long)value);
+    }
 }
 
 _Noreturn void model_fail(const char *why)
@@ -207,12 +220,16 @@ void tdl_assert_fail(const char *file, int line, const char *expression)
 
 static void join(struct view *into, const struct view *from)
 {
-    for (int i = 0; i < WORDS; i++)
-        if (into->seen[i] < from->seen[i])
+    for (int i = 0; i < WORDS; i++) {
+        if (into->seen[i] < from->seen[i]) {
             into->seen[i] = from->seen[i];
-    for (int i = 0; i < THREADS; i++)
-        if (into->clock[i] < from->clock[i])
+        }
+    }
+    for (int i = 0; i < THREADS; i++) {
+        if (into->clock[i] < from->clock[i]) {
             into->clock[i] = from->clock[i];
+        }
+    }
 }
 
 void model_init(const void *address, uint64_t value)
@@ -224,11 +241,13 @@ void model_init(const void *address, uint64_t value)
 static struct word *step(const void *address)
 {
     int self = now.current;
-    if (self != MAIN)
+    if (self != MAIN) {
         (void)swapcontext(&explorer.contexts[self], &explorer.main);
+    }
     struct word *word = word_at(address);
-    if (word->dead)
+    if (word->dead) {
         model_fail("an access after the memory is gone");
+    }
     word->touched[self] = ++now.threads[self].view.clock[self];
     return word;
 }
@@ -250,8 +269,9 @@ static uint64_t take_in(struct word *word, unsigned at, enum model_order order)
     unsigned index = (unsigned)(word - now.words);
 
     self->view.seen[index] = (uint8_t)at;
-    if (acquires(order))
+    if (acquires(order)) {
         join(&self->view, &word->messages[at].view);
+    }
     self->history = hash_bytes(self->history, &word->messages[at].value, sizeof(uint64_t));
     return word->messages[at].value;
 }
@@ -261,19 +281,23 @@ static void put_out(struct word *word, uint64_t value, enum model_order order, c
     struct thread *self = &now.threads[now.current];
     unsigned index = (unsigned)(word - now.words);
 
-    if (word->count == MESSAGES)
+    if (word->count == MESSAGES) {
         exit(2);
+    }
     unsigned at = word->count++;
     struct message *message = &word->messages[at];
     message->value = value;
     self->view.seen[index] = (uint8_t)at;
-    if (continued != NULL)
+    if (continued != NULL) {
         message->view = *continued;
-    if (releases(order))
+    }
+    if (releases(order)) {
         join(&message->view, &self->view);
+    }
     message->view.seen[index] = (uint8_t)at;
-    if (order == MODEL_SEQ)
+    if (order == MODEL_SEQ) {
         word->last_seq = (uint8_t)at;
+    }
 }
 
 uint64_t model_load(const void *address, enum model_order order)
@@ -281,8 +305,9 @@ uint64_t model_load(const void *address, enum model_order order)
     struct word *word = step(address);
     unsigned oldest = now.threads[now.current].view.seen[word - now.words];
 
-    if (order == MODEL_SEQ && oldest < word->last_seq)
+    if (order == MODEL_SEQ && oldest < word->last_seq) {
         oldest = word->last_seq;
+    }
     /* The newest first, so that the first execution is the plain one. */
     unsigned newest = word->count - 1U;
     uint64_t value = take_in(word, newest - choose(newest - oldest + 1), order);
@@ -303,12 +328,13 @@ static uint64_t modify(struct word *word, enum model_operation operation, uint64
     struct view continued = word->messages[word->count - 1].view;
     uint64_t old = take_in(word, word->count - 1U, order), value = operand;
 
-    if (operation == MODEL_ADD)
+    if (operation == MODEL_ADD) {
         value = old + operand;
-    else if (operation == MODEL_SUB)
+    } else if (operation == MODEL_SUB) {
         value = old - operand;
-    else if (operation == MODEL_OR)
+    } else if (operation == MODEL_OR) {
         value = old | operand;
+    }
     put_out(word, value, order, &continued);
     return old;
 }
@@ -327,10 +353,11 @@ bool model_cas(const void *address, uint64_t *expected, uint64_t desired, enum m
     uint64_t value = word->messages[word->count - 1].value;
     bool done = value == *expected;
 
-    if (done)
+    if (done) {
         (void)modify(word, MODEL_SET, desired, order);
-    else
+    } else {
         *expected = take_in(word, word->count - 1U, order == MODEL_RELEASE ? MODEL_RELAXED : order);
+    }
     note(done ? "cas" : "failed cas", address, value);
     return done;
 }
@@ -346,16 +373,19 @@ static void wait_for(enum wait what)
 void model_pause(void)
 {
     wait_for(FOR_WRITE);
-    for (unsigned i = 0; i < now.word_count; i++)
+    for (unsigned i = 0; i < now.word_count; i++) {
         now.threads[now.current].view.seen[i] = (uint8_t)(now.words[i].count - 1);
+    }
 }
 
 static void check_ordered(const struct word *word, const char *why)
 {
     const struct view *view = &now.threads[now.current].view;
-    for (int i = 0; i < THREADS; i++)
-        if (i != now.current && word->touched[i] > view->clock[i])
+    for (int i = 0; i < THREADS; i++) {
+        if (i != now.current && word->touched[i] > view->clock[i]) {
             model_fail(why);
+        }
+    }
 }
 
 void model_plain_write(const void *memory)
@@ -495,9 +525,11 @@ static bool can_run(const struct thread *thread)
     case RUNNABLE:
         return true;
     case FOR_WRITE:
-        for (unsigned i = 0; i < now.word_count; i++)
-            if (now.words[i].count - 1 > thread->view.seen[i])
+        for (unsigned i = 0; i < now.word_count; i++) {
+            if (now.words[i].count - 1 > thread->view.seen[i]) {
                 return true;
+            }
+        }
         return false;
     case FOR_EVENTFD:
         return model_eventfd_value() > 0;
@@ -509,9 +541,11 @@ static bool can_run(const struct thread *thread)
 
 static bool all_ended(void)
 {
-    for (int i = 0; i < explorer.thread_count; i++)
-        if (now.threads[i].wait != ENDED)
+    for (int i = 0; i < explorer.thread_count; i++) {
+        if (now.threads[i].wait != ENDED) {
             return false;
+        }
+    }
     return true;
 }
 
@@ -520,30 +554,37 @@ static void execute(const struct model_scenario *scenario)
 {
     /* A violation in setup comes back here, any other behind swapcontext. */
     (void)getcontext(&explorer.main);
-    if (explorer.violation != NULL)
+    if (explorer.violation != NULL) {
         return;
+    }
     begin(scenario);
     for (;;) {
         unsigned ready[THREADS], count = 0;
-        for (unsigned i = 0; i < (unsigned)explorer.thread_count; i++)
-            if (can_run(&now.threads[i]))
+        for (unsigned i = 0; i < (unsigned)explorer.thread_count; i++) {
+            if (can_run(&now.threads[i])) {
                 ready[count++] = i;
+            }
+        }
         if (count == 0) {
             now.current = MAIN;
-            if (!all_ended())
+            if (!all_ended()) {
                 explorer.violation = "every thread sleeps: a wake was lost";
-            else if (scenario->finish != NULL)
+            } else if (scenario->finish != NULL) {
                 scenario->finish();
+            }
             return;
         }
-        if (explorer.depth >= explorer.replay && !visit(hash_state()))
+        if (explorer.depth >= explorer.replay && !visit(hash_state())) {
             return;
+        }
         now.current = (int)ready[choose(count)];
         now.threads[now.current].turns++;
-        if (swapcontext(&explorer.main, &explorer.contexts[now.current]) != 0)
+        if (swapcontext(&explorer.main, &explorer.contexts[now.current]) != 0) {
             abort();
-        if (explorer.violation != NULL)
+        }
+        if (explorer.violation != NULL) {
             return;
+        }
     }
 }
 
@@ -553,8 +594,9 @@ static void explore(const struct model_scenario *scenario)
     explorer.executions = 0;
     explorer.violation = NULL;
     explorer.visited_used = 0;
-    if (explorer.visited != NULL)
+    if (explorer.visited != NULL) {
         memset(explorer.visited, 0, explorer.visited_size * sizeof explorer.visited[0]);
+    }
     do {
         explorer.executions++;
         execute(scenario);
@@ -576,11 +618,13 @@ int model_main(int argc, char **argv, const struct model_scenario *scenarios, si
         }
         found = true;
         printf("\n%s: %s, after:\n", expected ? "caught" : "VIOLATION", explorer.violation);
-        for (int at = 0; at < explorer.log_used; at++)
+        for (int at = 0; at < explorer.log_used; at++) {
             printf("%s\n", explorer.log[at]);
+        }
     }
     free(explorer.visited);
-    if (expected && !found)
+    if (expected && !found) {
         printf("NOT CAUGHT: the mutant passed every scenario\n");
+    }
     return found == expected ? 0 : 1;
 }

@@ -24,17 +24,17 @@
 #define EXPORT __attribute__((visibility("default")))
 
 /* Where each call is counted: some functions are several, by what they are asked. */
+/* clang-format off */
 #define CALLS(XX)                                                                                            \
-    XX(accept4)                                                                                              \
-    XX(bind)                                                                                                 \
-    XX(close) XX(connect) XX(copy_file_range) XX(dup) XX(dup3) XX(epoll_add) XX(epoll_create1) XX(epoll_del) \
-        XX(epoll_mod) XX(epoll_wait) XX(eventfd) XX(fcntl) XX(fdatasync) XX(fstat) XX(fsync) XX(ftruncate)   \
-            XX(getpeername) XX(getsockname) XX(getsockopt) XX(io_getevents) XX(io_setup) XX(io_submit)       \
-                XX(io_uring_enter) XX(io_uring_register) XX(io_uring_setup) XX(listen) XX(mmap) XX(open)     \
-                    XX(openat2) XX(pidfd_open) XX(pipe2) XX(poll) XX(pread) XX(preadv2) XX(pthread_create)   \
-                        XX(pwrite) XX(read) XX(readv) XX(recv) XX(recvfrom) XX(recvmmsg) XX(recvmsg)         \
-                            XX(send) XX(sendfile) XX(sendmmsg) XX(sendmsg) XX(sendto) XX(setsockopt)         \
-                                XX(shutdown) XX(socket) XX(socketpair) XX(statx) XX(write) XX(writev)
+    XX(accept4) XX(bind) XX(close) XX(connect) XX(copy_file_range) XX(dup) XX(dup3) XX(epoll_add)            \
+    XX(epoll_create1) XX(epoll_del) XX(epoll_mod) XX(epoll_wait) XX(eventfd) XX(fcntl) XX(fdatasync)         \
+    XX(fstat) XX(fsync) XX(ftruncate) XX(getpeername) XX(getsockname) XX(getsockopt) XX(io_getevents)        \
+    XX(io_setup) XX(io_submit) XX(io_uring_enter) XX(io_uring_register) XX(io_uring_setup) XX(listen)        \
+    XX(mmap) XX(open) XX(openat2) XX(pidfd_open) XX(pipe2) XX(poll) XX(pread) XX(preadv2)                    \
+    XX(pthread_create) XX(pwrite) XX(read) XX(readv) XX(recv) XX(recvfrom) XX(recvmmsg) XX(recvmsg)          \
+    XX(send) XX(sendfile) XX(sendmmsg) XX(sendmsg) XX(sendto) XX(setsockopt) XX(shutdown) XX(socket)         \
+    XX(socketpair) XX(statx) XX(write) XX(writev)
+/* clang-format on */
 
 enum call {
 #define CALL_ID(name) CALL_##name,

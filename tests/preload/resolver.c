@@ -52,17 +52,20 @@ __attribute__((constructor)) static void resolver_load(void)
     void *reverse = dlsym(RTLD_NEXT, "getnameinfo");
     memcpy(&libc_getaddrinfo, &forward, sizeof forward);
     memcpy(&libc_getnameinfo, &reverse, sizeof reverse);
-    if (path != NULL)
+    if (path != NULL) {
         log_fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
-    if (sleep_text != NULL)
+    }
+    if (sleep_text != NULL) {
         sleep_ms = strtoul(sleep_text, NULL, 10);
+    }
 }
 
 static void sleep_for(unsigned long ms)
 {
     struct timespec left = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
-    while (ms > 0 && nanosleep(&left, &left) != 0 && errno == EINTR)
+    while (ms > 0 && nanosleep(&left, &left) != 0 && errno == EINTR) {
         continue;
+    }
 }
 
 static void enter(const char *call, const char *first, const char *second)
@@ -79,8 +82,9 @@ static void enter(const char *call, const char *first, const char *second)
     (void)tdl_fetch_add_seq_u32(&inside, 1);
     futex_wake(&inside);
     sleep_for(sleep_ms);
-    while (tdl_load_seq_u32(&held) != 0)
+    while (tdl_load_seq_u32(&held) != 0) {
         futex_wait(&held, 1);
+    }
 }
 
 static void leave(void)
@@ -93,8 +97,9 @@ static bool name_says(const char *node, const char *prefix, unsigned long *numbe
 {
     size_t length = strlen(prefix);
     char *end;
-    if (node == NULL || strncmp(node, prefix, length) != 0)
+    if (node == NULL || strncmp(node, prefix, length) != 0) {
         return false;
+    }
     *number = strtoul(node + length, &end, 10);
     return end != node + length && strcmp(end, ".test") == 0;
 }
@@ -130,8 +135,9 @@ EXPORT int getnameinfo(const struct sockaddr *address, socklen_t length, char *h
     struct sockaddr_in in = {0};
     enter("getnameinfo", "-", "-");
     memcpy(&in, address, length < sizeof in ? length : sizeof in);
-    if (in.sin_family == AF_INET && in.sin_addr.s_addr == htonl(SLEEPY_ADDRESS))
+    if (in.sin_family == AF_INET && in.sin_addr.s_addr == htonl(SLEEPY_ADDRESS)) {
         sleep_for(ntohs(in.sin_port));
+    }
     int code = libc_getnameinfo(address, length, host, host_size, service, service_size, flags);
     int error = errno;
     leave();

@@ -61,8 +61,9 @@ def test_a_hook_that_comes_after_treadles_own_is_seen(python):
 
 
 REFUSING = """
-import asyncio, socket, sys
+import asyncio, sys
 import twin
+from sockets import made_by_loop
 
 def refuse(event, args):
     told.append(event)
@@ -70,22 +71,22 @@ def refuse(event, args):
         raise RuntimeError("no more hooks")
 
 async def main():
-    ours, peer = socket.socketpair()
+    transport, _, peer = await made_by_loop(loop, asyncio.Protocol, "unix")
     peer.setblocking(False)
-    _, writer = await asyncio.open_connection(sock=ours)
     del told[:]
-    writer.write(b"1")
-    writer.write(b"2")
+    transport.write(b"1")
+    transport.write(b"2")
     try:
         print(peer.recv(10), end=" ")
     except BlockingIOError:
         print("held", end=" ")
     print([event for event in told if "hook" in event])
-    writer.close()
+    transport.close()
 
 told, refused = [], sys.argv[1] == "refuse"
 sys.addaudithook(refuse)
-twin.gathering_loop().run_until_complete(main())
+loop = twin.gathering_loop()
+loop.run_until_complete(main())
 """
 
 

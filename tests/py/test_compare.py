@@ -15,6 +15,7 @@ import compare  # noqa: E402
 import compare_print  # noqa: E402
 import comparison  # noqa: E402
 import paired  # noqa: E402
+import table_plot  # noqa: E402
 
 MACHINE = {"cpu": "test", "cores": 2, "kernel": "6", "load": 0.5}
 
@@ -329,3 +330,12 @@ def test_an_arm_names_its_loop_its_control_and_its_environment():
     assert (versioned.loop, versioned.build) == ("uvloop", "==0.22.1")
     assert (built.loop, built.build, built.env) == ("treadle", "/a+b/c.whl", {"MALLOC_MMAP_THRESHOLD_": "4194304"})
     assert arms.parse("my.module:make").module == "my.module"
+
+
+def test_the_picture_of_readme_can_be_drawn_from_its_table(tmp_path):
+    arms = []
+    rows = table_plot.rows(table_plot.PAGE.read_text(), "Real programs", arms)
+    assert arms == ["treadle", "uvloop", "asyncio"] and len(rows) > 10
+    assert all(cell.low <= cell.median <= cell.high for row in rows for cell in row.cells.values())
+    table_plot.main("Real programs", tmp_path / "programs.png")
+    assert (tmp_path / "programs.png").stat().st_size > 10_000

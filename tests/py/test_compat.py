@@ -355,20 +355,18 @@ def test_the_hook_for_held_writes_is_told_to_hooks_and_a_lookup_in_the_loops_thr
     code = """
 import asyncio, socket, sys, threading
 import twin
-from conftest import preload, run_python
-from sockets import tcp_pair
+from sockets import made_by_loop
 events = []
 sys.addaudithook(lambda event, args: events.append(event) if event == "sys.addaudithook" else
                  events.append(threading.current_thread() is threading.main_thread()) if event == "socket.getaddrinfo" else None)
 
 async def main(loop):
-    a, b = socket.socketpair()
-    transport, _ = await loop.create_connection(asyncio.Protocol, sock=a)
+    transport, _, peer = await made_by_loop(loop, asyncio.Protocol, "unix")
     transport.write(b"x")
     await asyncio.sleep(0)
     await loop.getaddrinfo("localhost", 80)
     transport.abort()
-    b.close()
+    peer.close()
 
 loop = twin.gathering_loop() if sys.argv[1] == "treadle" else asyncio.SelectorEventLoop()
 loop.run_until_complete(main(loop))

@@ -1,19 +1,20 @@
-"""Transports that write more than once in a step of the program: the writes leave together at the step's end, or after a
-millisecond, and nobody can tell otherwise: order, errors, flow control and what follows a write are asyncio's."""
+"""Transports that write more than once in a step of the program: the writes leave together at the step's end, or after
+two milliseconds, and nobody can tell otherwise: order, errors, flow control and what follows a write are asyncio's."""
 import asyncio
 import ctypes
 import os
 import random
 import select
+import signal
 import socket
 import struct
 import threading
 
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import twin
-from sockets import reset
-from test_tcp import raw
+from sockets import made_by_loop, reset
 from test_tls import certificate, client_context, server_context  # noqa: F401
 from twin import run_arm
 
@@ -65,6 +66,14 @@ def same(case, *args, factory=twin.gathering_loop):
 @pytest.fixture(params=["tcp", "unix"])
 def family(request):
     return request.param
+
+
+async def raw(t, family="tcp"):
+    """A transport whose socket its loop has made, and the plain socket at its other end."""
+    transport, protocol, peer = await made_by_loop(t.loop, lambda: t.recorder("p"), family)
+    peer.setblocking(False)
+    await t.turns(2)
+    return transport, protocol, peer
 
 
 async def learnt(t, family="tcp"):
@@ -247,6 +256,89 @@ def test_who_has_the_socket_already_finds_the_writes_sent(family, use):
         await end(protocol, transport, peer)
 
     same(case, family)
+
+
+GIVEN = ("create_connection", "create_unix_connection", "connect_accepted_socket")
+GOT = ("fileno", "dup", "hidden", "hidden of the transport")
+
+
+def use_socket(how, sock):
+    if how == "send":
+        sock.send(b"behind")
+    elif how == "write":
+        os.write(sock.fileno(), b"behind")
+    elif how == "shutdown":
+        sock.shutdown(socket.SHUT_WR)
+    elif how == "close":
+        sock.close()
+    else:
+        os.close(sock.detach())
+
+
+@pytest.mark.parametrize("how", ["send", "write", "shutdown", "close", "detach"])
+@pytest.mark.parametrize("given", GIVEN)
+def test_who_gave_the_socket_may_use_it_behind_the_writes(given, how):
+    async def case(t, given, how):
+        ours, peer = socket.socketpair()
+        transport, protocol = await getattr(t.loop, given)(lambda: t.recorder("p"), sock=ours)
+        for _ in range(2):
+            transport.write(b"head")
+            transport.write(b"body")
+            await t.turns(1)
+        transport.write(b"1")
+        transport.write(b"2")
+        use_socket(how, ours)
+        peer.setblocking(False)
+        t.log(take(peer))
+        transport.abort()
+        await protocol.done
+        peer.close()
+
+    same(case, given, how)
+
+
+@pytest.mark.parametrize("how", ["send", "write", "shutdown"])
+@pytest.mark.parametrize("got", GOT)
+def test_who_got_the_socket_or_its_number_may_use_it_behind_the_writes(family, got, how):
+    async def case(t, family, got, how):
+        transport, protocol, peer = await raw(t, family)
+        sock = transport.get_extra_info("socket")
+        if got == "fileno":
+            mine = socket.socket(fileno=sock.fileno())
+        elif got == "dup":
+            mine = sock.dup()
+        else:
+            mine = sock._sock if got == "hidden" else transport._sock
+        transport.write(b"head")
+        transport.write(b"body")
+        use_socket(how, mine)
+        t.log(take(peer, 8))
+        await t.turns(1)
+        t.log(take(peer))
+        if got == "fileno":
+            mine.detach()
+        elif got == "dup":
+            mine.close()
+        del mine, sock
+        await end(protocol, transport, peer)
+
+    same(case, family, got, how)
+
+
+def test_who_asks_the_socket_for_its_peer_or_options_gets_the_writes_together_all_the_same():
+    async def case(t):
+        transport, protocol, peer = await learnt(t)
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.getpeername(), sock.family, repr(sock)
+        before = segments(transport)
+        transport.write(b"head")
+        transport.write(b"body")
+        await t.turns(1)
+        t.log(take(peer, 8), segments(transport) - before)
+        await end(protocol, transport, peer)
+
+    assert alone(case, factory=twin.patient_loop) == [(b"headbody", 1)]
 
 
 def test_a_write_leaves_before_turns_run_inside_of_its_step(family):
@@ -450,7 +542,7 @@ def readable(peer):
 
 
 def test_a_write_leaves_when_the_step_that_made_it_ends(family):
-    """The rest of its turn, which may take long, does not hold it up: callbacks, steps of tasks, protocols, exceptions."""
+    """The few other steps of its turn see it: callbacks, steps of tasks, protocols, exceptions."""
     async def case(t, family):
         transport, protocol, peer = await learnt(t, family)
 
@@ -485,6 +577,57 @@ def test_a_write_leaves_when_the_step_that_made_it_ends(family):
     same(case, family)
 
 
+def test_the_writes_of_eight_steps_of_a_busy_turn_leave_together():
+    async def case(t):
+        made = [await learnt(t) for _ in range(9)]
+
+        def step(transport):
+            transport.write(b"head")
+            transport.write(b"body")
+
+        def look(*sizes):
+            t.log(*[take(peer, size) for (_, _, peer), size in zip(made, sizes)])
+
+        for transport, _, _ in made[:7]:
+            t.loop.call_soon(step, transport)
+        t.loop.call_soon(look, *[None] * 9)
+        t.loop.call_soon(step, made[7][0])
+        t.loop.call_soon(look, *[8] * 8, None)
+        t.loop.call_soon(step, made[8][0])
+        t.loop.call_soon(look, *[None] * 8, 8)
+        await t.turns(1)
+        for transport, protocol, peer in made:
+            await end(protocol, transport, peer)
+
+    both = b"headbody"
+    assert alone(case, factory=twin.patient_loop) == [(b"",) * 9, (both,) * 8 + (b"",), (b"",) * 8 + (both,)]
+
+
+def test_what_a_busy_turn_holds_leaves_when_it_ends_and_before_what_is_written_later():
+    async def case(t):
+        first, first_protocol, first_peer = await learnt(t)
+        other, other_protocol, other_peer = await raw(t)
+
+        def write_both():
+            other.write(b"other")
+            t.log(take(other_peer, 5), take(first_peer, 5))
+
+        def nothing():
+            pass
+
+        for after in (write_both, nothing):
+            t.loop.call_soon(first.write, b"first")
+            t.loop.call_soon(after)
+            for _ in range(8):
+                t.loop.call_soon(nothing)
+            await t.turns(2)
+        t.log(take(first_peer, 5))
+        await end(first_protocol, first, first_peer)
+        await end(other_protocol, other, other_peer)
+
+    assert alone(case, factory=twin.patient_loop) == [(b"other", b"first"), (b"first",)]
+
+
 @pytest.mark.parametrize("gil", ["given", "kept"])
 def test_a_write_leaves_while_its_step_goes_on(family, gil):
     async def case(t, family, gil):
@@ -505,6 +648,67 @@ def test_a_write_leaves_while_its_step_goes_on(family, gil):
 
     same(case, family, gil, factory=hasty_loop)
     same(case, family, gil, factory=twin.subject_loop)
+
+
+PATTERNS = st.lists(st.lists(st.one_of(
+    st.tuples(st.just("write"), st.integers(0, 2), st.sampled_from([1, 100, 3000])),
+    st.sampled_from(["sleep", "compute", "fork", "spawn"]),
+), max_size=6), max_size=6)
+
+
+def arrives(peers, sent, compute):
+    """All that was written, waited for with the GIL kept or given away."""
+    for peer, data in zip(peers, sent):
+        got = b""
+        while len(got) < len(data):
+            assert readable(peer) if compute else select.select([peer], [], [], 20)[0]
+            got += take(peer)
+        assert got == data
+        data.clear()
+
+
+def is_there(peers, sent):
+    """All that was written, at once."""
+    for peer, data in zip(peers, sent):
+        assert not data or take(peer) == data
+        data.clear()
+
+
+def work(op, peers, sent):
+    if op in ("sleep", "compute"):
+        arrives(peers, sent, op == "compute")
+        return
+    if op == "fork":
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+    else:
+        pid = os.posix_spawn("/bin/true", ["true"], {})
+    is_there(peers, sent)
+    os.waitpid(pid, 0)
+
+
+@settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(steps=PATTERNS)
+def test_in_any_pattern_of_writes_and_work_every_message_leaves_while_the_work_goes_on(steps):
+    """The work ends when all that was written before it has arrived; what starts a process finds all of it sent."""
+    async def case(t):
+        connections = [await raw(t, family) for family in ("tcp", "unix", "unix")]
+        peers, sent = [peer for _, _, peer in connections], [bytearray() for _ in connections]
+        for step in steps:
+            for op in step:
+                if isinstance(op, tuple):
+                    _, at, size = op
+                    sent[at] += bytes([65 + at]) * size
+                    connections[at][0].write(bytes([65 + at]) * size)
+                else:
+                    work(op, peers, sent)
+            await t.turns(1)
+            is_there(peers, sent)
+        for transport, protocol, peer in connections:
+            await end(protocol, transport, peer)
+
+    run_arm(hasty_loop, False, case)
 
 
 def test_what_a_slow_step_writes_is_sent_once_and_in_order_by_whoever_sends(family):
@@ -552,6 +756,7 @@ def test_a_connection_that_ends_while_its_step_goes_on_is_told_as_asyncios(famil
 REPLACED = """
 import asyncio, os, signal, socket, subprocess, sys, threading
 import twin
+from sockets import made_by_loop
 PROGRAM = [sys.executable, "-S", "-c", ""]
 
 def end(how):
@@ -565,6 +770,17 @@ def end(how):
         os.kill(os.getpid(), signal.SIGKILL)
     elif how == "pthread_kill":
         signal.pthread_kill(threading.get_ident(), signal.SIGKILL)
+    elif how == "raise_signal kill":
+        signal.raise_signal(signal.SIGKILL)
+    elif how == "abort":
+        os.abort()
+    elif how == "_exit":
+        os._exit(5)
+    elif how == "fork":
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
     elif how == "posix_spawn":
         os.waitpid(os.posix_spawn(sys.executable, PROGRAM, {}), 0)
     elif how == "system":
@@ -572,80 +788,104 @@ def end(how):
     else:
         subprocess.run(PROGRAM)
 
-async def main(number, how):
-    _, writer = await asyncio.open_connection(sock=socket.socket(fileno=number))
-    writer.write(b"1")
-    writer.write(b"2")
+async def main(control, how):
+    transport, _, peer = await made_by_loop(loop, asyncio.Protocol, "unix")
+    socket.send_fds(control, [b"peer"], [peer.fileno()])
+    transport.write(b"1")
+    transport.write(b"2")
     await asyncio.sleep(0)
-    writer.write(b"last")
-    writer.write(b"words")
+    transport.write(b"last")
+    transport.write(b"words")
     end(how)
     # Whoever starts a program has sent before it began.
-    peer = socket.socket(fileno=int(sys.argv[3]))
     peer.setblocking(False)
     os._exit(0 if peer.recv(20, socket.MSG_PEEK) == b"12lastwords" else 1)
 
 loop = twin.patient_loop()
-loop.run_until_complete(main(int(sys.argv[1]), sys.argv[2]))
+loop.run_until_complete(main(socket.socket(fileno=int(sys.argv[1])), sys.argv[2]))
 """
 
 
-@pytest.mark.parametrize("how", ["execv", "execve", "execlp", "kill", "pthread_kill", "posix_spawn", "system", "subprocess"])
+STATUS = {"kill": -signal.SIGKILL, "pthread_kill": -signal.SIGKILL, "raise_signal kill": -signal.SIGKILL,
+          "abort": -signal.SIGABRT, "_exit": 5}
+
+
+@pytest.mark.parametrize("how", ["execv", "execve", "execlp", "posix_spawn", "system", "subprocess", "fork", *STATUS])
 def test_what_ends_or_replaces_the_process_finds_the_writes_sent(python, how):
     ours, theirs = socket.socketpair()
-    with ours, theirs:
-        for sock in (ours, theirs):
-            sock.set_inheritable(True)
-        numbers = (str(theirs.fileno()), how, str(ours.fileno()))
-        done = python("-c", REPLACED, *numbers, pass_fds=(ours.fileno(), theirs.fileno()))
-        assert done.returncode == (-9 if "kill" in how else 0), done.stderr
-        theirs.close()
-        assert take(ours, 11) == b"12lastwords"
+    with ours:
+        with theirs:
+            done = python("-c", REPLACED, str(theirs.fileno()), how, pass_fds=(theirs.fileno(),))
+        assert done.returncode == STATUS.get(how, 0), done.stderr
+        _, (number,), _, _ = socket.recv_fds(ours, 16, 1)
+        with socket.socket(fileno=number) as peer:
+            assert take(peer, 11) == b"12lastwords"
+
+
+def test_the_functions_that_end_a_process_look_as_before(python):
+    """What is held is sent when they are called; nobody sees by what."""
+    async def case(t):
+        transport, protocol, peer = await learnt(t)
+        transport.write(b"held")
+        await t.turns(1)
+        await end(protocol, transport, peer)
+
+    look = ("import inspect, os, signal\n"
+            "seen = [(repr(f), f.__doc__, f.__self__.__name__, str(inspect.signature(f)))"
+            " for f in (os._exit, os.abort, signal.raise_signal)]")
+    alone(case)
+    here = {}
+    exec(look, here)
+    assert str(here["seen"]) == python("-c", f"{look}\nprint(seen)", check=True).stdout.strip()
 
 
 REFUSED = """
-import asyncio, socket, sys
+import asyncio, posix, sys
 import twin
+from sockets import made_by_loop
 
 def hook(event, args):
     if event == "sys.addaudithook":
         raise PermissionError("no hooks here")
 
 async def main():
-    ours, peer = socket.socketpair()
+    transport, _, peer = await made_by_loop(loop, asyncio.Protocol, "unix")
     peer.setblocking(False)
-    _, writer = await asyncio.open_connection(sock=ours)
-    writer.write(b"1")
-    writer.write(b"2")
-    writer.write(b"3")
+    transport.write(b"1")
+    transport.write(b"2")
+    transport.write(b"3")
     print(peer.recv(10))
-    writer.close()
+    transport.close()
 
-sys.addaudithook(hook)
+if sys.argv[1:] == ["hooks"]:
+    sys.addaudithook(hook)
+else:
+    posix._exit = print
 loop = twin.patient_loop()
 loop.run_until_complete(main())
 loop.close()
 """
 
 
-def test_nothing_is_held_where_what_replaces_the_process_cannot_be_heard_of(python):
-    assert python(code=REFUSED, check=True).stdout == "b'123'\n"
+@pytest.mark.parametrize("hidden", ["hooks", "_exit"])
+def test_nothing_is_held_where_what_replaces_the_process_cannot_be_heard_of(python, hidden):
+    assert python("-c", REFUSED, hidden, check=True).stdout == "b'123'\n"
 
 
 THREADS = """
-import asyncio, os, socket, sys, warnings
+import asyncio, os, sys, warnings
 import twin
+from sockets import made_by_loop
 warnings.simplefilter("error")
 
 def threads():
     return len(os.listdir("/proc/self/task"))
 
 async def main():
-    ours, peer = socket.socketpair()
-    _, writer = await asyncio.open_connection(sock=ours)
+    transport, _, peer = await made_by_loop(loop, asyncio.Protocol, "unix")
     for _ in range(3):
-        writer.write(b"1")
-        writer.write(b"2")
+        transport.write(b"1")
+        transport.write(b"2")
         await asyncio.sleep(0)
         counts.append(threads())
         pid = os.fork()
@@ -653,7 +893,7 @@ async def main():
             os._exit(0 if threads() == 1 else 1)
         counts.append(os.waitpid(pid, 0)[1])
         counts.append(threads())
-    writer.close()
+    transport.close()
     peer.close()
 
 counts = []

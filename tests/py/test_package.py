@@ -105,6 +105,12 @@ def test_a_python_that_nobody_has_tested_is_told_at_import(python):
     assert last.startswith("ImportError: treadle is tested on Python 3.11 to 3.15") and "_SendfileMode" in last
 
 
+def test_a_python_that_stays_without_the_gil_is_refused(python):
+    done = python(code="import sys\nsys._is_gil_enabled = lambda: False\nimport treadle")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("ImportError: treadle needs the GIL, which PYTHON_GIL=0")
+
+
 def test_the_tested_pythons_are_those_that_the_package_names(distribution):
     from treadle import _versions
     named = {tuple(map(int, name.rsplit(" ", 1)[1].split(".")))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import twin
-from sockets import reset, tcp_pair
+from sockets import made_by_loop, reset
 
 EXAMPLES = int(os.environ.get("TREADLE_TEST_TRANSPORT_EXAMPLES", "2500"))
 SETTLE = 5
@@ -95,10 +95,6 @@ class Peer:
             total += got
 
 
-def pair(family):
-    return socket.socketpair() if family == "unix" else tcp_pair()
-
-
 async def settle():
     for _ in range(SETTLE):
         await asyncio.sleep(0)
@@ -150,9 +146,8 @@ async def drive(family, eof, sequence):
     loop = asyncio.get_running_loop()
     log = []
     loop.set_exception_handler(lambda loop, context: log.append(context.get("message")))
-    a, b = pair(family)
-    peer = Peer(b)
-    transport, protocol = await loop.create_connection(lambda: Protocol(log, eof), sock=a)
+    transport, protocol, sock = await made_by_loop(loop, lambda: Protocol(log, eof), family)
+    peer = Peer(sock)
     received = 0
     for op in sequence:
         if op[0] == "peer_read":

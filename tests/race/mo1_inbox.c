@@ -1,9 +1,9 @@
 /* Goal: an inbox under several producers loses nothing, keeps each producer's order and wakes its owner every
  * time (MO-1). Method: the owner parks whenever it finds nothing; producers post 100,000 links in all, and wait
  * for the owner now and then, so that it is found parked, awake and in between. */
-#include "treadle/inbox.h"
-
 #include "stall.h"
+
+#include "treadle/inbox.h"
 
 enum { PRODUCERS = 4, WINDOW = 16 };
 
@@ -30,9 +30,10 @@ static void show(void)
 {
     fprintf(stderr, "owner: state %u, owed %u, inbox %s\n", tdl_load_relaxed_u32(&wake.state), wake.owed,
             tdl_inbox_is_empty(&inbox) ? "empty" : "full");
-    for (int i = 0; i < PRODUCERS; i++)
+    for (int i = 0; i < PRODUCERS; i++) {
         fprintf(stderr, "producer %d: %llu taken\n", i,
                 (unsigned long long)tdl_load_relaxed_u64(&producers[i].taken));
+    }
 }
 
 static void *produce(void *arg)
@@ -42,8 +43,9 @@ static void *produce(void *arg)
         struct note *note = &self->notes[i % WINDOW];
         /* Every window has another size, down to waiting for each note. */
         uint64_t window = 1 + (i / 1000) % WINDOW;
-        while (tdl_load_acquire_u64(&self->taken) + window <= i)
+        while (tdl_load_acquire_u64(&self->taken) + window <= i) {
             (void)sched_yield();
+        }
         note->producer = self->index;
         note->number = i;
         RACE_CHECK(tdl_inbox_post(&inbox, &note->link) == 0);
@@ -80,12 +82,14 @@ int main(void)
     while (tdl_load_relaxed_u64(&progress) < each * PRODUCERS) {
         consume();
         tdl_wake_park_begin(&wake);
-        if (tdl_inbox_is_empty(&inbox) && tdl_load_relaxed_u64(&progress) < each * PRODUCERS)
+        if (tdl_inbox_is_empty(&inbox) && tdl_load_relaxed_u64(&progress) < each * PRODUCERS) {
             (void)tdl_wake_wait(&wake, UINT64_MAX);
+        }
         (void)tdl_wake_park_end(&wake);
     }
-    for (int i = 0; i < PRODUCERS; i++)
+    for (int i = 0; i < PRODUCERS; i++) {
         RACE_CHECK(pthread_join(producers[i].thread, NULL) == 0);
+    }
     stall_end(&stall);
     RACE_CHECK(tdl_inbox_close(&inbox) == NULL);
     tdl_wake_close(&wake);

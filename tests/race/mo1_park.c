@@ -1,13 +1,13 @@
 /* Goal: no wake is lost between a park and a notify of real threads (MO-1), and none writes the descriptor
  * twice (MO-2). Method: a ball goes to and fro between two threads that park after every throw, so that each
  * throw meets the other somewhere in its park; 100,000 throws, without spinning and with, and on an edge-triggered poller. */
-#include "treadle/inbox.h"
-#include "treadle/wake.h"
+#include "stall.h"
 
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "stall.h"
+#include "treadle/inbox.h"
+#include "treadle/wake.h"
 
 struct player {
     struct tdl_wake wake;
@@ -22,20 +22,22 @@ static tdl_atomic_u64 progress;
 
 static void show(void)
 {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         fprintf(stderr, "player %d: state %u, owed %u, inbox %s, gate %x\n", i,
                 tdl_load_relaxed_u32(&players[i].wake.state), players[i].wake.owed,
                 tdl_inbox_is_empty(&players[i].inbox) ? "empty" : "full",
                 tdl_load_relaxed_u32(&players[i].inbox.gate));
+    }
 }
 
 static void sleep_until_woken(struct player *self)
 {
     struct epoll_event event;
-    if (self->epoll < 0)
+    if (self->epoll < 0) {
         (void)tdl_wake_wait(&self->wake, UINT64_MAX);
-    else
+    } else {
         (void)epoll_wait(self->epoll, &event, 1, -1);
+    }
 }
 
 static struct tdl_link *catch_ball(struct player *self)
@@ -44,8 +46,9 @@ static struct tdl_link *catch_ball(struct player *self)
 
     while ((ball = tdl_inbox_take(&self->inbox)) == NULL) {
         tdl_wake_park_begin(&self->wake);
-        if (tdl_inbox_is_empty(&self->inbox))
+        if (tdl_inbox_is_empty(&self->inbox)) {
             sleep_until_woken(self);
+        }
         (void)tdl_wake_park_end(&self->wake);
         RACE_CHECK(self->wake.owed <= 1);
     }
@@ -87,16 +90,19 @@ static void match(uint64_t throws, uint64_t spin_ns, bool edge)
     }
     stall_begin(&stall, &progress, show);
     RACE_CHECK(tdl_inbox_post(&players[0].inbox, &ball) == 0);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         RACE_CHECK(pthread_create(&threads[i], NULL, play, &players[i]) == 0);
-    for (int i = 0; i < 2; i++)
+    }
+    for (int i = 0; i < 2; i++) {
         RACE_CHECK(pthread_join(threads[i], NULL) == 0);
+    }
     stall_end(&stall);
     RACE_CHECK(tdl_inbox_close(&players[0].inbox) == &ball);
     RACE_CHECK(tdl_inbox_close(&players[1].inbox) == NULL);
     for (int i = 0; i < 2; i++) {
-        if (edge)
+        if (edge) {
             close(players[i].epoll);
+        }
         tdl_wake_close(&players[i].wake);
     }
 }

@@ -2,12 +2,12 @@
  * and each post was given back or refused (MO-3). Method: many short rounds in which posters run into a close;
  * the wake and the mark are on the heap and freed right after it, for AddressSanitizer and ThreadSanitizer to
  * see a late touch, and overwritten for a run without them. */
-#include "treadle/inbox.h"
-#include "treadle/status.h"
-
 #include "stall.h"
 
 #include <string.h>
+
+#include "treadle/inbox.h"
+#include "treadle/status.h"
 
 enum { POSTERS = 3, LINKS = 8 };
 
@@ -35,8 +35,9 @@ static void *post_until_closed(void *arg)
     for (uint64_t round = 0; round < rounds; round++) {
         (void)pthread_barrier_wait(&barrier);
         self->accepted = 0;
-        while (self->accepted < LINKS && tdl_inbox_post(&inbox, &self->links[self->accepted]) == 0)
+        while (self->accepted < LINKS && tdl_inbox_post(&inbox, &self->links[self->accepted]) == 0) {
             self->accepted++;
+        }
         RACE_CHECK(self->accepted == LINKS ||
                    tdl_inbox_post(&inbox, &self->links[self->accepted]) == TDL_ECLOSED);
         (void)pthread_barrier_wait(&barrier);
@@ -63,8 +64,9 @@ static void close_against_posters(uint64_t round)
     tdl_atomic_init_u32(&around->mark, 5);
     tdl_inbox_init(&inbox, &around->wake, &around->mark);
     (void)pthread_barrier_wait(&barrier);
-    for (uint64_t delay = round % 64; delay > 0; delay--)
+    for (uint64_t delay = round % 64; delay > 0; delay--) {
         tdl_cpu_pause();
+    }
     if (round % 2 != 0) {
         tdl_wake_park_begin(&around->wake);
         taken += count_links(tdl_inbox_take(&inbox));
@@ -75,8 +77,9 @@ static void close_against_posters(uint64_t round)
     memset(around, 0xEE, sizeof *around);
     free(around);
     (void)pthread_barrier_wait(&barrier);
-    for (int i = 0; i < POSTERS; i++)
+    for (int i = 0; i < POSTERS; i++) {
         accepted += posters[i].accepted;
+    }
     RACE_CHECK(taken == accepted);
     RACE_CHECK(tdl_inbox_is_empty(&inbox));
     (void)tdl_fetch_add_relaxed_u64(&progress, 1);
@@ -89,12 +92,15 @@ int main(void)
     rounds = race_count(20000);
     RACE_CHECK(pthread_barrier_init(&barrier, NULL, POSTERS + 1) == 0);
     stall_begin(&stall, &progress, NULL);
-    for (int i = 0; i < POSTERS; i++)
+    for (int i = 0; i < POSTERS; i++) {
         RACE_CHECK(pthread_create(&posters[i].thread, NULL, post_until_closed, &posters[i]) == 0);
-    for (uint64_t round = 0; round < rounds; round++)
+    }
+    for (uint64_t round = 0; round < rounds; round++) {
         close_against_posters(round);
-    for (int i = 0; i < POSTERS; i++)
+    }
+    for (int i = 0; i < POSTERS; i++) {
         RACE_CHECK(pthread_join(posters[i].thread, NULL) == 0);
+    }
     stall_end(&stall);
     (void)pthread_barrier_destroy(&barrier);
     return 0;

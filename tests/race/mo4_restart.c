@@ -1,10 +1,10 @@
 /* Goal: remote items posted before a run, between two runs and while a run ends run in their producer's order,
  * once each, across restarts; and an item whose poster knew of a local push runs behind it (MO-4). Method: a
  * loop that stops and starts again all the time while producers post numbered items without a pause. */
+#include "stall.h"
+
 #include "treadle/inbox.h"
 #include "treadle/turn.h"
-
-#include "stall.h"
 
 enum { PRODUCERS = 2, STOP_EVERY = 7 };
 
@@ -56,11 +56,13 @@ static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_que
 {
     (void)host;
     (void)io;
-    if (timeout_ns == 0)
+    if (timeout_ns == 0) {
         return;
+    }
     tdl_wake_park_begin(&loop.wake);
-    if (tdl_inbox_is_empty(&loop.inbox))
+    if (tdl_inbox_is_empty(&loop.inbox)) {
         (void)tdl_wake_wait(&loop.wake, timeout_ns);
+    }
     (void)tdl_wake_park_end(&loop.wake);
 }
 
@@ -71,8 +73,9 @@ static void run_numbered(struct tdl_item *item)
     next_number[self->producer]++;
     RACE_CHECK(self->told <= ran_local);
     (void)tdl_fetch_add_relaxed_u64(&progress, 1);
-    if (self->number % STOP_EVERY == 0)
+    if (self->number % STOP_EVERY == 0) {
         tdl_sched_stop(&loop.sched);
+    }
     if (local.link.state == TDL_ITEM_IDLE) {
         tdl_sched_push(&loop.sched, &local);
         (void)tdl_fetch_add_acq_rel_u64(&pushed_count, 1);
@@ -91,8 +94,9 @@ static void *produce(void *arg)
     for (uint64_t i = 0; i < each; i++) {
         mine[i].told = tdl_load_acquire_u64(&pushed_count);
         RACE_CHECK(tdl_inbox_post(&loop.inbox, &mine[i].item.link) == 0);
-        if (i % 64 == 0)
+        if (i % 64 == 0) {
             (void)sched_yield();
+        }
     }
     return NULL;
 }
@@ -100,9 +104,9 @@ static void *produce(void *arg)
 static void run_until_stopped(void)
 {
     tdl_sched_clear_stop(&loop.sched);
-    do
+    do {
         (void)tdl_turn(&loop.sched, &loop.host);
-    while (!tdl_sched_stopping(&loop.sched));
+    } while (!tdl_sched_stopping(&loop.sched));
 }
 
 int main(void)
@@ -129,8 +133,9 @@ int main(void)
         RACE_CHECK(pthread_create(&threads[p], NULL, produce, items[p]) == 0);
     }
     stall_begin(&stall, &progress, show);
-    while (tdl_load_relaxed_u64(&progress) < each * PRODUCERS)
+    while (tdl_load_relaxed_u64(&progress) < each * PRODUCERS) {
         run_until_stopped();
+    }
     for (uint32_t p = 0; p < PRODUCERS; p++) {
         RACE_CHECK(pthread_join(threads[p], NULL) == 0);
         free(items[p]);

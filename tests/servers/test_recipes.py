@@ -1,15 +1,17 @@
-"""Every recipe of docs/servers.md does what it says: run as printed, with another port, its code runs on treadle."""
+"""Every recipe of docs/servers.md and of other pages does what it says: run as printed but for the port, on treadle."""
 import dataclasses
 import os
 import pathlib
-import re
 import signal
 import sys
 
 import harness
 import pytest
+import snippets
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "servers.md"
+PAGE = "docs/servers.md"
+#: Blocks of other pages that ask for this test.
+NOTE = "run by tests/servers"
 SAYS = "treadle: True"
 
 
@@ -20,38 +22,39 @@ class Recipe:
     commands: str
 
 
-def recipes():
-    """Each block of commands with the files that stand before it in its section, and the page's own app.py."""
-    text = PAGE.read_text()
-    shared, *sections = re.split(r"^## (.*)$", text[text.index("# Recipes"):], flags=re.M)
-    found, files = [], dict(files_of(shared))
-    for title, body in zip(sections[::2], sections[1::2]):
-        own, count = dict(files), 0
-        for language, block in re.findall(r"^```(\w+)\n(.*?)^```$", body, flags=re.M | re.S):
-            if language == "python":
-                own.update([named(block)])
-            elif language == "sh":
-                count += 1
-                found.append(pytest.param(Recipe(title, dict(own), block), id=f"{title}-{count}".replace(" ", "_")))
-    return found
+def recipes(page, blocks):
+    """Each block of commands with the files that stand before it in its section, and those before the first section."""
+    lines = (snippets.ROOT / page).read_text().splitlines()
+    shared, files, title = {}, {}, ""
+    for block in blocks:
+        section = next((line[3:] for line in lines[block.line::-1] if line.startswith("## ")), "")
+        if section != title:
+            title, files = section, dict(shared)
+        if block.file:
+            files[block.file] = block.text
+            if not section:
+                shared[block.file] = block.text
+        else:
+            yield pytest.param(Recipe(title, dict(files), block.text), id=f"{title}-{block.line}".replace(" ", "_"))
 
 
-def named(block):
-    return re.match(r"# (\S+)\n", block).group(1), block
+def blocks_of(page, note):
+    return [block for block in snippets.blocks(page) if block.language not in snippets.PLAIN and block.note == note]
 
 
-def files_of(text):
-    return [named(block) for block in re.findall(r"^```python\n(.*?)^```$", text, flags=re.M | re.S)]
-
-
-RECIPES = recipes()
+RECIPES = list(recipes(PAGE, blocks_of(PAGE, "")))
+OTHERS = [each for page in snippets.pages() if page != PAGE for each in recipes(page, blocks_of(page, NOTE))]
 
 
 def test_the_page_has_a_recipe_for_each_program_of_its_list():
     assert len({recipe.values[0].name for recipe in RECIPES}) == 26
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+def test_other_pages_have_recipes_too():
+    assert OTHERS
+
+
+@pytest.mark.parametrize("recipe", RECIPES + OTHERS)
 def test_recipe(recipe, tmp_path, request):
     texts = {**recipe.files, "": recipe.commands}
     ports = {"8000": str(harness.free_port())}

@@ -2,7 +2,6 @@
  * across the restart, and their place among the local items. Method: one producer's numbered posts, put at each
  * of those moments by the simulated host. */
 #include "sim_host.h"
-
 #include "suite.h"
 
 #include <string.h>

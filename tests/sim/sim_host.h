@@ -3,12 +3,12 @@
 #ifndef TREADLE_TEST_SIM_HOST_H
 #define TREADLE_TEST_SIM_HOST_H
 
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "treadle/inbox.h"
 #include "treadle/status.h"
 #include "treadle/turn.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 struct sim_host {
     struct tdl_host host;
@@ -46,8 +46,9 @@ static inline struct tdl_link *sim_take(struct tdl_host *host)
 static inline void sim_before_poll(struct tdl_host *host)
 {
     struct sim_host *self = sim_host_of(host);
-    if (self->others != NULL)
+    if (self->others != NULL) {
         self->others(self, false);
+    }
 }
 
 static inline void sim_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_queue *io)
@@ -55,19 +56,22 @@ static inline void sim_poll(struct tdl_host *host, uint64_t timeout_ns, struct t
     struct sim_host *self = sim_host_of(host);
 
     if (timeout_ns > 0 && tdl_queue_is_empty(&self->io)) {
-        if (!tdl_inbox_is_empty(&self->inbox))
+        if (!tdl_inbox_is_empty(&self->inbox)) {
             return;
+        }
         tdl_wake_park_begin(&self->wake);
-        if (self->others != NULL)
+        if (self->others != NULL) {
             self->others(self, true);
+        }
         bool posted = !tdl_inbox_is_empty(&self->inbox), ready = !tdl_queue_is_empty(&self->io);
         SIM_CHECK(tdl_wake_wait(&self->wake, 0) == (posted ? TDL_OK : TDL_ETIMEDOUT));
         /* For ever with nobody to wake it would be a hang. */
         SIM_CHECK(posted || ready || timeout_ns != UINT64_MAX);
         SIM_CHECK(tdl_wake_park_end(&self->wake) == posted);
         SIM_CHECK(self->wake.owed == 0);
-        if (!posted && !ready)
+        if (!posted && !ready) {
             self->now_ns += timeout_ns;
+        }
     } else if (self->others != NULL) {
         self->others(self, false);
     }
@@ -96,9 +100,9 @@ static inline void sim_close(struct sim_host *self)
 static inline void sim_run_until_stopped(struct sim_host *self)
 {
     tdl_sched_clear_stop(&self->sched);
-    do
+    do {
         (void)tdl_turn(&self->sched, &self->host);
-    while (!tdl_sched_stopping(&self->sched));
+    } while (!tdl_sched_stopping(&self->sched));
 }
 
 #endif

@@ -80,15 +80,17 @@ static void start(struct actor *actor, enum kind kind)
 {
     actor->kind = kind;
     actor->waiting = true;
-    if (kind != TIMER)
+    if (kind != TIMER) {
         reference_add(actor);
+    }
 }
 
 static void post_one(void)
 {
     struct actor *actor = idle_actor();
-    if (actor == NULL)
+    if (actor == NULL) {
         return;
+    }
     start(actor, REMOTE);
     actor->in_inbox = true;
     SIM_CHECK(tdl_inbox_post(&sim.host.inbox, &actor->timer.item.link) == 0);
@@ -97,8 +99,9 @@ static void post_one(void)
 static void push_one(void)
 {
     struct actor *actor = idle_actor();
-    if (actor == NULL)
+    if (actor == NULL) {
         return;
+    }
     start(actor, LOCAL);
     tdl_sched_push(&sim.host.sched, &actor->timer.item);
 }
@@ -107,8 +110,9 @@ static void arm_one(void)
 {
     struct actor *actor = &sim.actors[random_below(TIMERS)];
     bool moves = actor->waiting && actor->kind == TIMER && actor->timer.item.link.state == TDL_ITEM_ARMED;
-    if (actor->waiting && !moves)
+    if (actor->waiting && !moves) {
         return;
+    }
     start(actor, TIMER);
     actor->armed = ++sim.armings;
     SIM_CHECK(tdl_timer_arm(&sim.host.sched, &actor->timer, sim.host.now_ns + random_below(50)) == 0);
@@ -122,11 +126,14 @@ static void cancel_one(void)
         actor->waiting = false;
         return;
     }
-    if (!actor->waiting || actor->in_inbox || !tdl_sched_cancel(&sim.host.sched, &actor->timer.item))
+    if (!actor->waiting || actor->in_inbox || !tdl_sched_cancel(&sim.host.sched, &actor->timer.item)) {
         return;
-    for (size_t i = sim.first; i < sim.last; i++)
-        if (sim.reference[i].actor == actor)
+    }
+    for (size_t i = sim.first; i < sim.last; i++) {
+        if (sim.reference[i].actor == actor) {
             sim.reference[i].canceled = true;
+        }
+    }
 }
 
 static void act(void)
@@ -149,8 +156,9 @@ static void act(void)
         cancel_one();
         break;
     case 8:
-        if (random_below(8) == 0)
+        if (random_below(8) == 0) {
             tdl_sched_stop(&sim.host.sched);
+        }
         break;
     case 9:
         if (random_below(4) == 0) {
@@ -168,8 +176,9 @@ static void run_actor(struct tdl_item *item)
     struct actor *self = TDL_CONTAINER_OF(item, struct actor, timer.item);
     reference_take(self, false);
     sim.ran++;
-    for (uint32_t acts = random_below(4); acts > 0; acts--)
+    for (uint32_t acts = random_below(4); acts > 0; acts--) {
         act();
+    }
 }
 
 static void drop_actor(struct tdl_item *item)
@@ -180,8 +189,9 @@ static void drop_actor(struct tdl_item *item)
 static void find_ready(struct sim_host *host)
 {
     struct actor *actor = idle_actor();
-    if (actor == NULL)
+    if (actor == NULL) {
         return;
+    }
     start(actor, IO);
     tdl_queue_push(&host->io, &actor->timer.item.link);
 }
@@ -189,17 +199,22 @@ static void find_ready(struct sim_host *host)
 /* What other threads post, what the poll finds, and time. */
 static void others(struct sim_host *host, bool parked)
 {
-    for (uint32_t posts = random_below(3); posts > 0; posts--)
+    for (uint32_t posts = random_below(3); posts > 0; posts--) {
         post_one();
+    }
     host->now_ns += random_below(5);
     /* Something must end a park that has no timer. */
-    if (parked && !tdl_sched_has_timers(&host->sched))
-        while (tdl_inbox_is_empty(&host->inbox))
+    if (parked && !tdl_sched_has_timers(&host->sched)) {
+        while (tdl_inbox_is_empty(&host->inbox)) {
             post_one();
+        }
+    }
     /* As on asyncio, what is posted during the poll goes before what the poll found. */
-    if (sim.in_poll)
-        for (uint32_t events = random_below(3); events > 0; events--)
+    if (sim.in_poll) {
+        for (uint32_t events = random_below(3); events > 0; events--) {
             find_ready(host);
+        }
+    }
 }
 
 static struct actor *next_due(void)
@@ -208,11 +223,13 @@ static struct actor *next_due(void)
     for (int i = 0; i < TIMERS; i++) {
         struct actor *actor = &sim.actors[i];
         if (actor->timer.item.link.state != TDL_ITEM_ARMED || actor->expired ||
-            actor->timer.deadline_ns > sim.host.now_ns)
+            actor->timer.deadline_ns > sim.host.now_ns) {
             continue;
+        }
         if (best == NULL || actor->timer.deadline_ns < best->timer.deadline_ns ||
-            (actor->timer.deadline_ns == best->timer.deadline_ns && actor->armed < best->armed))
+            (actor->timer.deadline_ns == best->timer.deadline_ns && actor->armed < best->armed)) {
             best = actor;
+        }
     }
     return best;
 }
@@ -220,21 +237,24 @@ static struct actor *next_due(void)
 /* The turn's last look at the clock: what is due by it joins the reference. */
 static uint64_t read_clock(struct tdl_host *host)
 {
-    if (sim.taken)
+    if (sim.taken) {
         for (struct actor *due; (due = next_due()) != NULL;) {
             due->expired = true;
             reference_add(due);
         }
+    }
     return sim_now_ns(host);
 }
 
 static struct tdl_link *take(struct tdl_host *host)
 {
     /* Behind the I/O items, since those are queued by now. */
-    if (random_below(4) == 0)
+    if (random_below(4) == 0) {
         post_one();
-    for (int i = 0; i < ACTORS; i++)
+    }
+    for (int i = 0; i < ACTORS; i++) {
         sim.actors[i].in_inbox = false;
+    }
     sim.taken = true;
     return sim_take(host);
 }
@@ -271,23 +291,27 @@ static void simulate(uint64_t seed, uint64_t steps)
     sim.host.host.take = take;
     sim.host.host.before_poll = before_poll;
     sim.host.sched.drop = drop_actor;
-    for (int i = 0; i < ACTORS; i++)
+    for (int i = 0; i < ACTORS; i++) {
         tdl_timer_init(&sim.actors[i].timer, run_actor);
+    }
     /* Half of the seeds cross the wrap of the marks. */
-    if (seed % 2 == 0)
+    if (seed % 2 == 0) {
         tdl_store_relaxed_u32(&sim.host.sched.pushed, UINT32_MAX - random_below(100));
+    }
     while (sim.steps++ < steps) {
         turn();
         if (tdl_sched_stopping(&sim.host.sched)) {
             tdl_sched_clear_stop(&sim.host.sched);
-            for (uint32_t acts = random_below(5); acts > 0; acts--)
+            for (uint32_t acts = random_below(5); acts > 0; acts--) {
                 act();
+            }
         }
     }
     tdl_sched_merge(&sim.host.sched, tdl_inbox_take(&sim.host.inbox));
     tdl_sched_drain(&sim.host.sched, drop_rest);
-    for (int i = 0; i < ACTORS; i++)
+    for (int i = 0; i < ACTORS; i++) {
         SIM_CHECK(!sim.actors[i].waiting);
+    }
     sim_close(&sim.host);
 }
 

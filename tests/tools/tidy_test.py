@@ -53,6 +53,24 @@ class Planted(unittest.TestCase):
     def test_a_long_file_is_seen(self):
         self.assert_seen("perhaps two rooms", "libs/thing/src/thing.c", "int a;\n" * 801)
 
+    def test_a_branch_or_loop_without_braces_is_seen(self):
+        body = "int f(int n)\n{{\n{}    return n;\n}}\n"
+        for line in ("if (n)", "for (;;)", "while (n)"):
+            self.assert_seen("without braces", "libs/thing/src/thing.c", body.format(f"    {line}\n        n--;\n"))
+            self.assert_clean("libs/thing/src/thing.c", body.format(f"    {line} {{\n        n--;\n    }}\n"))
+        self.assert_seen("else without", "libs/thing/src/thing.c",
+                         body.format("    if (n) {\n        n--;\n    } else\n        n++;\n"))
+        self.assert_clean("libs/thing/src/thing.c",
+                          body.format("    if (n) {\n        n--;\n    } else if (g()) {\n        n++;\n    }\n"))
+        self.assert_clean("libs/thing/src/thing.c", body.format("    do {\n        n--;\n    } while (n > 0);\n"))
+        self.assert_seen("if without", "libs/thing/src/thing.c", "#define F(n) \\\n    if (n)  \\\n        g(n)\n")
+        self.assert_clean("libs/thing/src/thing.c", "#include <net/if.h>\n#if X\n#else\n#endif\nint n;\n")
+
+    def test_a_static_with_the_prefix_of_the_library_is_seen(self):
+        for line in ("static int tdl__count(void)\n{\n    return 1;\n}\n", "static struct tdl_fop *tdl__first[2];\n"):
+            self.assert_seen("no prefix", "libs/thing/src/thing.c", line)
+        self.assert_clean("libs/thing/src/thing.c", "static struct tdl_fop *first(struct tdl_fio *f);\n")
+
     def test_memory_orders_stand_in_one_header_only(self):
         for word in ("memory_order_relaxed", "__ATOMIC_SEQ_CST"):
             text = f"int order = {word};\n"

@@ -1,8 +1,8 @@
 #include "treadle/alloc.h"
 
-#include "treadle/failpoint.h"
-
 #include <stdlib.h>
+
+#include "treadle/failpoint.h"
 
 void *tdl_malloc(size_t size)
 {

@@ -5,7 +5,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-static struct iovec tdl__assert_part(const char *text)
+static struct iovec assert_part(const char *text)
 {
     /* writev never writes through iov_base; the cast only drops the const its type lacks. */
     union {
@@ -29,9 +29,9 @@ void tdl_assert_fail(const char *file, int line, const char *expression)
     } while (rest > 0);
 
     struct iovec parts[] = {
-        tdl__assert_part(file),        tdl__assert_part(":"),
-        tdl__assert_part(digits + at), tdl__assert_part(": assertion failed: "),
-        tdl__assert_part(expression),  tdl__assert_part("\n"),
+        assert_part(file),        assert_part(":"),
+        assert_part(digits + at), assert_part(": assertion failed: "),
+        assert_part(expression),  assert_part("\n"),
     };
     ssize_t written = writev(STDERR_FILENO, parts, (int)(sizeof parts / sizeof parts[0]));
     (void)written;

@@ -8,26 +8,26 @@
 static struct {
     tdl_atomic_u64 passed;
     tdl_atomic_u64 nth;
-} tdl__failpoints[TDL_FAIL_KINDS];
+} failpoints[TDL_FAIL_KINDS];
 
 bool tdl_failpoint_hit(enum tdl_failpoint kind)
 {
-    uint64_t pass = tdl_fetch_add_relaxed_u64(&tdl__failpoints[kind].passed, 1) + 1;
-    return pass == tdl_load_relaxed_u64(&tdl__failpoints[kind].nth);
+    uint64_t pass = tdl_fetch_add_relaxed_u64(&failpoints[kind].passed, 1) + 1;
+    return pass == tdl_load_relaxed_u64(&failpoints[kind].nth);
 }
 
 void tdl_failpoint_set(enum tdl_failpoint kind, uint64_t nth)
 {
-    tdl_store_relaxed_u64(&tdl__failpoints[kind].passed, 0);
-    tdl_store_relaxed_u64(&tdl__failpoints[kind].nth, nth);
+    tdl_store_relaxed_u64(&failpoints[kind].passed, 0);
+    tdl_store_relaxed_u64(&failpoints[kind].nth, nth);
 }
 
 uint64_t tdl_failpoint_count(enum tdl_failpoint kind)
 {
-    return tdl_load_relaxed_u64(&tdl__failpoints[kind].passed);
+    return tdl_load_relaxed_u64(&failpoints[kind].passed);
 }
 
 #else
 /* ISO C forbids an empty translation unit. */
-typedef int tdl__failpoints_are_off;
+typedef int failpoints_are_off;
 #endif

@@ -11,6 +11,7 @@ void tdl_sched_init(struct tdl_sched *s)
     s->ready_count = 0;
     s->frozen = 0;
     tdl_queue_init(&s->after);
+    tdl_queue_init(&s->last);
     tdl_atomic_init_u32(&s->pushed, 0);
     s->armed = 0;
     s->stopping = false;
@@ -46,8 +47,9 @@ const tdl_atomic_u32 *tdl_sched_mark_source(const struct tdl_sched *s)
 void tdl_sched_push_queue(struct tdl_sched *s, struct tdl_queue *items)
 {
     struct tdl_link *link;
-    while ((link = tdl_queue_pop(items)) != NULL)
+    while ((link = tdl_queue_pop(items)) != NULL) {
         tdl_sched_push(s, tdl_item_of(link));
+    }
 }
 
 size_t tdl_sched_freeze(struct tdl_sched *s)
@@ -58,7 +60,7 @@ size_t tdl_sched_freeze(struct tdl_sched *s)
 }
 
 /* Takes the first ready item out and makes it idle; whether it was canceled is the result. */
-static bool tdl__ready_pop(struct tdl_sched *s, struct tdl_item **item)
+static bool ready_pop(struct tdl_sched *s, struct tdl_item **item)
 {
     *item = tdl_item_of(tdl_queue_pop(&s->ready));
     s->ready_count--;
@@ -74,6 +76,14 @@ void tdl_sched_push_after(struct tdl_sched *s, struct tdl_item *item)
     TDL_ASSERT(item->link.state == TDL_ITEM_IDLE);
     item->link.state = TDL_ITEM_QUEUED;
     tdl_queue_push(&s->after, &item->link);
+}
+
+void tdl_sched_push_last(struct tdl_sched *s, struct tdl_item *item)
+{
+    TDL_ASSERT(s->running);
+    TDL_ASSERT(item->link.state == TDL_ITEM_IDLE);
+    item->link.state = TDL_ITEM_QUEUED;
+    tdl_queue_push(&s->last, &item->link);
 }
 
 bool tdl_sched_running(const struct tdl_sched *s)
@@ -96,10 +106,10 @@ void tdl_sched_unnest(struct tdl_sched *s, bool was_running)
     s->frozen = 0;
 }
 
-static void tdl__run_after(struct tdl_sched *s)
+static void run_all(struct tdl_queue *items)
 {
     struct tdl_link *link;
-    while ((link = tdl_queue_pop(&s->after)) != NULL) {
+    while ((link = tdl_queue_pop(items)) != NULL) {
         link->state = TDL_ITEM_IDLE;
         tdl_item_of(link)->run(tdl_item_of(link));
     }
@@ -114,15 +124,20 @@ size_t tdl_sched_run(struct tdl_sched *s)
     while (s->frozen > 0) {
         struct tdl_item *item;
         s->frozen--;
-        if (tdl__ready_pop(s, &item)) {
-            if (s->drop != NULL)
+        if (ready_pop(s, &item)) {
+            if (s->drop != NULL) {
                 s->drop(item);
+            }
             continue;
         }
         ran++;
         item->run(item);
-        if (s->after.head != NULL)
-            tdl__run_after(s);
+        if (s->after.head != NULL) {
+            run_all(&s->after);
+        }
+    }
+    if (s->last.head != NULL) {
+        run_all(&s->last);
     }
     s->running = false;
     return ran;
@@ -136,8 +151,9 @@ void tdl_sched_interrupt(struct tdl_sched *s)
 bool tdl_sched_cancel(struct tdl_sched *s, struct tdl_item *item)
 {
     (void)s;
-    if (item->link.state != TDL_ITEM_QUEUED)
+    if (item->link.state != TDL_ITEM_QUEUED) {
         return false;
+    }
     item->link.state = TDL_ITEM_CANCELED;
     return true;
 }
@@ -167,10 +183,11 @@ void tdl_sched_drain(struct tdl_sched *s, void (*drop)(struct tdl_item *))
     TDL_ASSERT(!s->running);
     while (s->ready_count > 0 || s->timer_count > 0) {
         struct tdl_item *item;
-        if (s->ready_count > 0)
-            (void)tdl__ready_pop(s, &item);
-        else
+        if (s->ready_count > 0) {
+            (void)ready_pop(s, &item);
+        } else {
             item = &tdl__timers_pop(s)->item;
+        }
         drop(item);
     }
     s->frozen = 0;
@@ -178,8 +195,9 @@ void tdl_sched_drain(struct tdl_sched *s, void (*drop)(struct tdl_item *))
 
 void tdl_sched_visit(const struct tdl_sched *s, void (*visit)(struct tdl_item *, void *), void *arg)
 {
-    for (struct tdl_link *link = s->ready.head; link != NULL; link = link->next)
+    for (struct tdl_link *link = s->ready.head; link != NULL; link = link->next) {
         visit(tdl_item_of(link), arg);
+    }
     tdl__timers_visit(s, visit, arg);
 }
 
@@ -189,16 +207,20 @@ bool tdl_sched_check(const struct tdl_sched *s)
     const struct tdl_link *last = NULL;
 
     for (const struct tdl_link *link = s->ready.head; link != NULL; link = link->next) {
-        if (link->state != TDL_ITEM_QUEUED && link->state != TDL_ITEM_CANCELED)
+        if (link->state != TDL_ITEM_QUEUED && link->state != TDL_ITEM_CANCELED) {
             return false;
-        if (last != NULL && tdl__number_after(last->mark, link->mark))
+        }
+        if (last != NULL && tdl__number_after(last->mark, link->mark)) {
             return false;
+        }
         last = link;
         count++;
     }
-    if (count != s->ready_count || s->frozen > s->ready_count)
+    if (count != s->ready_count || s->frozen > s->ready_count) {
         return false;
-    if (last != NULL && s->ready.tail != last)
+    }
+    if (last != NULL && s->ready.tail != last) {
         return false;
+    }
     return tdl__timers_check(s);
 }

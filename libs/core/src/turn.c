@@ -9,8 +9,9 @@ size_t tdl_turn(struct tdl_sched *s, struct tdl_host *host)
 
     if (!tdl_sched_has_ready(s) && !tdl_sched_stopping(s)) {
         timeout_ns = UINT64_MAX;
-        if (tdl_sched_has_timers(s))
+        if (tdl_sched_has_timers(s)) {
             timeout_ns = tdl_sched_timeout(s, host->now_ns(host));
+        }
     }
     tdl_queue_init(&io);
     host->poll(host, timeout_ns, &io); /* turn step 2 */
@@ -20,8 +21,9 @@ size_t tdl_turn(struct tdl_sched *s, struct tdl_host *host)
     /* A remote item that was posted before the I/O items were queued goes in front of them, by its mark. */
     tdl_sched_merge(s, host->take(host)); /* turn step 4 */
 
-    if (tdl_sched_has_timers(s))
+    if (tdl_sched_has_timers(s)) {
         (void)tdl_sched_expire(s, host->now_ns(host)); /* turn step 5 */
+    }
 
     (void)tdl_sched_freeze(s); /* turn step 6 */
     return tdl_sched_run(s);   /* turn step 7 */

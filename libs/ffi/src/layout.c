@@ -1,8 +1,7 @@
-#include "treadle/ffi.h"
-
 #include <stdint.h>
 #include <string.h>
 
+#include "treadle/ffi.h"
 #include "treadle/list.h"
 
 #ifdef TDL_FFI_CORE
@@ -11,6 +10,9 @@
 #ifdef TDL_FFI_WAKE
 #include "treadle/inbox.h"
 #include "treadle/patience.h"
+#endif
+#ifdef TDL_FFI_HOST
+#include "treadle/host.h"
 #endif
 #ifdef TDL_FFI_HOLD
 #include "treadle/hold.h"
@@ -47,25 +49,28 @@ struct field {
     }
 
 static const struct type types[] = {
-    TYPE(tdl_link),     TYPE(tdl_queue),        TYPE(tdl_node),
+    TYPE(tdl_link),       TYPE(tdl_queue),        TYPE(tdl_node),
 #ifdef TDL_FFI_CORE
-    TYPE(tdl_item),     TYPE(tdl_timer),        TYPE(tdl_sched),       TYPE(tdl_host),
+    TYPE(tdl_item),       TYPE(tdl_timer),        TYPE(tdl_sched),       TYPE(tdl_host),
 #endif
 #ifdef TDL_FFI_WAKE
-    TYPE(tdl_wake),     TYPE(tdl_wake_options), TYPE(tdl_inbox),       TYPE(tdl_patience),
+    TYPE(tdl_wake),       TYPE(tdl_wake_options), TYPE(tdl_inbox),       TYPE(tdl_patience),
+#endif
+#ifdef TDL_FFI_HOST
+    TYPE(tdl_epoll_host), TYPE(tdl_epoll_watch),
 #endif
 #ifdef TDL_FFI_HOLD
-    TYPE(tdl_hold),     TYPE(tdl_held),
+    TYPE(tdl_hold),       TYPE(tdl_held),
 #endif
 #ifdef TDL_FFI_POOL
-    TYPE(tdl_job),      TYPE(tdl_pool_options), TYPE(tdl_pool_counts),
+    TYPE(tdl_job),        TYPE(tdl_pool_options), TYPE(tdl_pool_counts),
 #endif
 #ifdef TDL_FFI_RESOLVE
-    TYPE(tdl_lookup),   TYPE(tdl_numeric),      TYPE(tdl_numeric_row),
+    TYPE(tdl_lookup),     TYPE(tdl_numeric),      TYPE(tdl_numeric_row),
 #endif
 #ifdef TDL_FFI_FILEIO
-    TYPE(tdl_fop),      TYPE(tdl_fio),          TYPE(tdl_fio_options), TYPE(tdl_fio_simulation),
-    TYPE(tdl_fio_caps), TYPE(tdl_fio_stats),
+    TYPE(tdl_fop),        TYPE(tdl_fio),          TYPE(tdl_fio_options), TYPE(tdl_fio_simulation),
+    TYPE(tdl_fio_caps),   TYPE(tdl_fio_stats),
 #endif
 };
 
@@ -88,6 +93,11 @@ static const struct field fields[] = {
 #ifdef TDL_FFI_WAKE
     FIELD(tdl_wake_options, spin_ns),
     FIELD(tdl_wake_options, edge),
+#endif
+#ifdef TDL_FFI_HOST
+    FIELD(tdl_epoll_host, sched),
+    FIELD(tdl_epoll_watch, item),
+    FIELD(tdl_epoll_watch, ready),
 #endif
 #ifdef TDL_FFI_HOLD
     FIELD(tdl_held, data),
@@ -177,8 +187,9 @@ static const struct field fields[] = {
 static const struct type *find_type(const char *name)
 {
     for (size_t i = 0; name != NULL && i < sizeof types / sizeof *types; i++) {
-        if (strcmp(types[i].name, name) == 0)
+        if (strcmp(types[i].name, name) == 0) {
             return &types[i];
+        }
     }
     return NULL;
 }
@@ -198,8 +209,9 @@ size_t tdl_ffi_align(const char *type)
 size_t tdl_ffi_offset(const char *field)
 {
     for (size_t i = 0; field != NULL && i < sizeof fields / sizeof *fields; i++) {
-        if (strcmp(fields[i].name, field) == 0)
+        if (strcmp(fields[i].name, field) == 0) {
             return fields[i].offset;
+        }
     }
     return SIZE_MAX;
 }

@@ -1,4 +1,6 @@
 /* The operations as plain blocking calls: what workers run, and what the simulated engine does at once. */
+#include "internal.h"
+
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
@@ -7,8 +9,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "internal.h"
 
 #define COPY_BUFFER 65536u
 /* Most that one call moves between two looks at the stop, where the calls are many anyway. */
@@ -47,14 +47,17 @@ static int64_t transfer_by_aligned_copy(const struct tdl_fop *op, const struct t
     struct tdl__span piece = *span;
     piece.length = span->length < ALIGNED_COPY ? span->length : ALIGNED_COPY;
     char *memory = (char *)tdl_malloc(piece.length + ALIGNMENT);
-    if (memory == NULL)
+    if (memory == NULL) {
         return -ENOMEM;
+    }
     piece.buffer = memory + (ALIGNMENT - (uintptr_t)memory % ALIGNMENT);
-    if (tdl__fop_is_write(op))
+    if (tdl__fop_is_write(op)) {
         memcpy(piece.buffer, span->buffer, piece.length);
+    }
     int64_t res = transfer_once(op, &piece, 0);
-    if (res > 0 && !tdl__fop_is_write(op))
+    if (res > 0 && !tdl__fop_is_write(op)) {
         memcpy(span->buffer, piece.buffer, (size_t)res);
+    }
     tdl_free(memory);
     return res;
 }
@@ -69,8 +72,9 @@ static int64_t transfer_once_anywhere(const struct tdl_fop *op, struct tdl__span
         span->offset = TDL_FOP_POSITION;
         res = transfer_once(op, span, flags);
     }
-    if (res == -EINVAL && !tdl__stop_is_asked(stop) && tdl__transfer_wants_aligned_copy(op))
+    if (res == -EINVAL && !tdl__stop_is_asked(stop) && tdl__transfer_wants_aligned_copy(op)) {
         res = transfer_by_aligned_copy(op, span);
+    }
     return res;
 }
 
@@ -78,8 +82,9 @@ static int64_t transfer_once_anywhere(const struct tdl_fop *op, struct tdl__span
 static mode_t waiting_type(int fd)
 {
     struct stat st;
-    if (fstat(fd, &st) != 0 || S_ISREG(st.st_mode) || S_ISBLK(st.st_mode) || S_ISDIR(st.st_mode))
+    if (fstat(fd, &st) != 0 || S_ISREG(st.st_mode) || S_ISBLK(st.st_mode) || S_ISDIR(st.st_mode)) {
         return 0;
+    }
     return (st.st_mode & S_IFMT) != 0 ? st.st_mode & S_IFMT
                                       : S_IFCHR; /* eventfds and their like have no type */
 }
@@ -93,13 +98,15 @@ static struct manner manner_of(const struct tdl_fop *op, const struct tdl__stop 
 {
     struct manner m = {.waits = false, .flags = 0, .limit = UINT64_MAX};
     mode_t type = stop != NULL ? waiting_type(op->fd) : 0;
-    if (type == 0 || !is_blocking(op->fd))
+    if (type == 0 || !is_blocking(op->fd)) {
         return m;
+    }
     m.waits = true;
     m.flags = RWF_NOWAIT;
     /* A pipe that is ready has room for this much, a terminal for one byte; more would wait inside the call. */
-    if (tdl__fop_is_write(op))
+    if (tdl__fop_is_write(op)) {
         m.limit = type == S_IFCHR && isatty(op->fd) ? 1 : PIPE_BUF;
+    }
     return m;
 }
 
@@ -114,8 +121,9 @@ static void shorten(struct tdl__span *span, uint64_t limit, struct iovec *first)
         span->vector++;
         span->count--;
     }
-    if (limit == UINT64_MAX || span->count == 0)
+    if (limit == UINT64_MAX || span->count == 0) {
         return;
+    }
     *first = *span->vector;
     first->iov_len = first->iov_len < limit ? first->iov_len : (size_t)limit;
     span->vector = first;
@@ -131,18 +139,23 @@ static int64_t transfer_in_turn(const struct tdl_fop *op, struct tdl__span *span
     struct iovec first;
     for (unsigned tries = 0;; tries++) {
         /* Ready, and still nothing comes: somebody else was quicker, or the device does not mean it. */
-        if (tries > READY_MAX)
+        if (tries > READY_MAX) {
             m->flags = 0;
-        if (m->flags == 0)
+        }
+        if (m->flags == 0) {
             shorten(span, m->limit, &first);
+        }
         int rc = m->flags != 0 && tries == 0 ? 0 : tdl__stop_wait(stop, op->fd, events);
-        if (rc != 0)
+        if (rc != 0) {
             return rc;
+        }
         int64_t res = transfer_once_anywhere(op, span, m->flags, stop);
-        if (m->flags == 0 || (res != -EAGAIN && res != -EOPNOTSUPP))
+        if (m->flags == 0 || (res != -EAGAIN && res != -EOPNOTSUPP)) {
             return res;
-        if (res == -EOPNOTSUPP)
+        }
+        if (res == -EOPNOTSUPP) {
             m->flags = 0;
+        }
     }
 }
 
@@ -153,12 +166,13 @@ static int64_t transfer(struct tdl_fop *op, uint64_t chunk_max, struct tdl__stop
     int64_t res;
     do {
         tdl__transfer_span(op, chunk_max, &span);
-        if (tdl__stop_is_asked(stop))
+        if (tdl__stop_is_asked(stop)) {
             res = -ECANCELED;
-        else if (m.waits)
+        } else if (m.waits) {
             res = transfer_in_turn(op, &span, &m, stop);
-        else
+        } else {
             res = transfer_once_anywhere(op, &span, 0, stop);
+        }
     } while (tdl__transfer_round(op, res, chunk_max, m.waits && tdl__fop_is_write(op)));
     return op->result;
 }
@@ -167,23 +181,28 @@ static int64_t transfer(struct tdl_fop *op, uint64_t chunk_max, struct tdl__stop
 static int64_t read_whole_file(const struct tdl_fop *op, struct tdl__stop *stop)
 {
     int fd = openat(op->fd, op->at.path, (int)op->flags | O_NONBLOCK, 0);
-    if (fd < 0)
+    if (fd < 0) {
         return -(int64_t)errno;
+    }
     bool waits = stop != NULL && waiting_type(fd) != 0;
     uint64_t done = 0;
     int64_t res = 0;
     while (done < op->length) {
         size_t left = (size_t)(op->length - done);
-        if (waits)
+        if (waits) {
             res = tdl__stop_wait(stop, fd, POLLIN);
-        else
+        } else {
             res = tdl__stop_is_asked(stop) ? -ECANCELED : 0;
-        if (res == 0)
+        }
+        if (res == 0) {
             res = code_of(read(fd, (char *)op->to.buffer + done, left < STEP_BYTES ? left : STEP_BYTES));
-        if (res == -EINTR || (res == -EAGAIN && waits))
+        }
+        if (res == -EINTR || (res == -EAGAIN && waits)) {
             continue;
-        if (res <= 0)
+        }
+        if (res <= 0) {
             break;
+        }
         done += (uint64_t)res;
     }
     close(fd);
@@ -195,13 +214,16 @@ static int64_t write_all(int fd, const char *buffer, size_t length, uint64_t off
 {
     size_t done = 0;
     while (done < length) {
-        if (tdl__stop_is_asked(stop))
+        if (tdl__stop_is_asked(stop)) {
             return -ECANCELED;
+        }
         int64_t res = code_of(pwrite(fd, buffer + done, length - done, (off_t)(offset + done)));
-        if (res == -EINTR)
+        if (res == -EINTR) {
             continue;
-        if (res < 0)
+        }
+        if (res < 0) {
             return res;
+        }
         done += (size_t)res;
     }
     return 0;
@@ -210,8 +232,9 @@ static int64_t write_all(int fd, const char *buffer, size_t length, uint64_t off
 static int64_t copy_by_buffer(const struct tdl_fop *op, uint64_t done, const struct tdl__stop *stop)
 {
     char *buffer = (char *)tdl_malloc(COPY_BUFFER);
-    if (buffer == NULL)
+    if (buffer == NULL) {
         return done > 0 ? (int64_t)done : -ENOMEM;
+    }
     int64_t res = 0;
     while (done < op->length) {
         uint64_t left = op->length - done;
@@ -219,10 +242,12 @@ static int64_t copy_by_buffer(const struct tdl_fop *op, uint64_t done, const str
                   ? -ECANCELED
                   : code_of(pread(op->fd, buffer, left < COPY_BUFFER ? (size_t)left : COPY_BUFFER,
                                   (off_t)(op->offset + done)));
-        if (res == -EINTR)
+        if (res == -EINTR) {
             continue;
-        if (res <= 0)
+        }
+        if (res <= 0) {
             break;
+        }
         int64_t wrote = write_all(op->fd2, buffer, (size_t)res, op->offset2 + done, stop);
         if (wrote < 0) {
             res = wrote;
@@ -242,11 +267,13 @@ static int64_t copy(const struct tdl_fop *op, const struct tdl__stop *stop)
         uint64_t left = op->length - done;
         int64_t res = code_of(
             copy_file_range(op->fd, &in, op->fd2, &out, left < STEP_BYTES ? (size_t)left : STEP_BYTES, 0));
-        if (res == -EINTR)
+        if (res == -EINTR) {
             continue;
+        }
         /* Files of /proc say 0 here and still have bytes; other file systems refuse the pair. */
-        if (res <= 0)
+        if (res <= 0) {
             return copy_by_buffer(op, done, stop);
+        }
         done += (uint64_t)res;
     }
     return done > 0 || op->length == 0 ? (int64_t)done : -ECANCELED;
@@ -268,19 +295,24 @@ static int64_t splice_in_turn(const struct tdl_fop *op, struct tdl__stop *stop)
     bool waits = stop != NULL && (op->flags & SPLICE_F_NONBLOCK) == 0 && (in == S_IFIFO || out == S_IFIFO) &&
                  (in_waits || out_waits);
     size_t length = op->length < TDL__CHUNK_MAX ? (size_t)op->length : TDL__CHUNK_MAX;
-    if (waits && out_waits && out != S_IFIFO && length > PIPE_BUF)
+    if (waits && out_waits && out != S_IFIFO && length > PIPE_BUF) {
         length = PIPE_BUF;
+    }
     for (unsigned tries = 0;; tries++) {
         int rc = tdl__stop_is_asked(stop) ? -ECANCELED : 0;
-        if (rc == 0 && waits && in_waits && length > 0)
+        if (rc == 0 && waits && in_waits && length > 0) {
             rc = tdl__stop_wait(stop, op->fd, POLLIN);
-        if (rc == 0 && waits && out_waits && length > 0)
+        }
+        if (rc == 0 && waits && out_waits && length > 0) {
             rc = tdl__stop_wait(stop, op->fd2, POLLOUT);
-        if (rc != 0)
+        }
+        if (rc != 0) {
             return rc;
+        }
         int64_t res = splice_once(op, length, waits && tries < READY_MAX ? SPLICE_F_NONBLOCK : 0);
-        if (res != -EINTR && (res != -EAGAIN || !waits || tries >= READY_MAX))
+        if (res != -EINTR && (res != -EAGAIN || !waits || tries >= READY_MAX)) {
             return res;
+        }
     }
 }
 
@@ -315,17 +347,21 @@ static int64_t execute_once(const struct tdl_fop *op)
 
 int64_t tdl__fop_execute(struct tdl_fop *op, uint64_t chunk_max, struct tdl__stop *stop)
 {
-    if (tdl__fop_is_transfer(op))
+    if (tdl__fop_is_transfer(op)) {
         return transfer(op, chunk_max, stop);
-    if (op->code == TDL_FOP_COPY)
+    }
+    if (op->code == TDL_FOP_COPY) {
         return copy(op, stop);
-    if (op->code == TDL_FOP_SPLICE)
+    }
+    if (op->code == TDL_FOP_SPLICE) {
         return splice_in_turn(op, stop);
-    if (op->code == TDL_FOP_READ_FILE)
+    }
+    if (op->code == TDL_FOP_READ_FILE) {
         return read_whole_file(op, stop);
+    }
     int64_t res;
-    do
+    do {
         res = tdl__stop_is_asked(stop) ? -ECANCELED : code_of(TDL_SYSCALL(EIO, execute_once(op)));
-    while (res == -EINTR && op->code != TDL_FOP_CLOSE);
+    } while (res == -EINTR && op->code != TDL_FOP_CLOSE);
     return res;
 }

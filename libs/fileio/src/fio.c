@@ -1,11 +1,11 @@
 /* The context: operations move from waiting to staged to flight to finished; the engine only does the two middle steps. */
-#include "treadle/fileio.h"
+#include "internal.h"
+#include "workers.h"
 
 #include <limits.h>
 #include <string.h>
 
-#include "internal.h"
-#include "workers.h"
+#include "treadle/fileio.h"
 
 #define DEFAULT_INFLIGHT 128u
 #define DEFAULT_THREADS 4u
@@ -15,7 +15,7 @@
 
 /* How often, and how long apart, a closing context looks for what nothing tells of. */
 #define LOOKS_MAX 100u
-#define LOOK_NS 1000000u
+#define LOOK_NS TDL_NS_PER_MS
 
 static struct tdl_fop *of_node(struct tdl_node *node)
 {
@@ -40,24 +40,32 @@ int tdl_fio_open(struct tdl_fio *f, const struct tdl_fio_options *options)
 {
     memset(f, 0, sizeof *f);
     tdl_queue_init(&f->finished);
-    if (options != NULL)
+    if (options != NULL) {
         f->options = *options;
+    }
     struct tdl_fio_options *o = &f->options;
     if ((unsigned)o->engine >= TDL_FIO_ENGINES || (unsigned)o->mode >= TDL_FIO_MODES ||
-        o->inflight_max > INFLIGHT_LIMIT || o->threads_max > THREADS_LIMIT)
+        o->inflight_max > INFLIGHT_LIMIT || o->threads_max > THREADS_LIMIT) {
         return -EINVAL;
-    if (o->sqpoll && o->engine != TDL_FIO_AUTO && o->engine != TDL_FIO_LINUX_URING)
+    }
+    if (o->sqpoll && o->engine != TDL_FIO_AUTO && o->engine != TDL_FIO_LINUX_URING) {
         return -EINVAL;
-    if (o->inflight_max == 0)
+    }
+    if (o->inflight_max == 0) {
         o->inflight_max = DEFAULT_INFLIGHT;
-    if (o->threads_max == 0)
+    }
+    if (o->threads_max == 0) {
         o->threads_max = DEFAULT_THREADS;
-    if (o->step_ns == 0)
+    }
+    if (o->step_ns == 0) {
         o->step_ns = DEFAULT_STEP_NS;
-    if (o->chunk_max == 0 || o->chunk_max > TDL__CHUNK_MAX)
+    }
+    if (o->chunk_max == 0 || o->chunk_max > TDL__CHUNK_MAX) {
         o->chunk_max = TDL__CHUNK_MAX;
-    if (o->ring_flags_mask == 0)
+    }
+    if (o->ring_flags_mask == 0) {
         o->ring_flags_mask = UINT32_MAX;
+    }
     tdl_node_init(&f->waiting);
     tdl_node_init(&f->staged);
     tdl_node_init(&f->inflight);
@@ -66,7 +74,8 @@ int tdl_fio_open(struct tdl_fio *f, const struct tdl_fio_options *options)
     f->inflight_max = o->inflight_max;
     f->looked_fd = -1;
     f->copied_fd = -1;
-    f->fork_epoch = tdl__fork_epoch();
+    tdl_fork_watch();
+    f->fork_epoch = tdl_fork_count();
     f->state = TDL_FIO_NEW;
     tdl_fio_step(f);
     return 0;
@@ -79,27 +88,33 @@ static int start_engine(struct tdl_fio *f, enum tdl_fio_engine id)
     f->caps.mode = f->options.mode;
     f->caps.inflight_max = f->inflight_max;
     int rc = f->engine->start(f);
-    if (rc == 0)
+    if (rc == 0) {
         f->state = TDL_FIO_RUNNING;
-    else
+    } else {
         f->engine = NULL;
+    }
     return rc;
 }
 
 int tdl_fio_start(struct tdl_fio *f)
 {
-    if (f->state == TDL_FIO_RUNNING && f->fork_epoch == tdl__fork_epoch())
+    if (f->state == TDL_FIO_RUNNING && f->fork_epoch == tdl_fork_count()) {
         return 0;
-    if (f->state == TDL_FIO_CLOSED)
+    }
+    if (f->state == TDL_FIO_CLOSED) {
         return TDL_ECLOSED;
-    if (f->fork_epoch != tdl__fork_epoch())
+    }
+    if (f->fork_epoch != tdl_fork_count()) {
         tdl__fio_after_fork(f);
+    }
     memset(&f->caps, 0, sizeof f->caps);
-    if (f->options.engine != TDL_FIO_AUTO)
+    if (f->options.engine != TDL_FIO_AUTO) {
         return start_engine(f, f->options.engine);
+    }
     int rc = start_engine(f, TDL_FIO_LINUX_URING);
-    if (rc == 0)
+    if (rc == 0) {
         return 0;
+    }
     /* linux_aio is never second: it blocks the loop in submission for every file that is not O_DIRECT. */
     int threads_rc = start_engine(f, TDL_FIO_THREADS);
     f->caps.refused_engine = TDL_FIO_LINUX_URING;
@@ -121,12 +136,15 @@ int tdl_fio_fd(struct tdl_fio *f)
 int tdl_fio_register(struct tdl_fio *f, void *memory, size_t length)
 {
     int rc = tdl_fio_start(f);
-    if (rc != 0)
+    if (rc != 0) {
         return rc;
-    if (f->engine->pin == NULL)
+    }
+    if (f->engine->pin == NULL) {
         return -ENOTSUP;
-    if (f->pinned != NULL)
+    }
+    if (f->pinned != NULL) {
         return -EBUSY;
+    }
     rc = f->engine->pin(f, memory, length);
     if (rc == 0) {
         f->pinned = (const char *)memory;
@@ -137,8 +155,9 @@ int tdl_fio_register(struct tdl_fio *f, void *memory, size_t length)
 
 static bool lacks_buffer(const struct tdl_fop *op)
 {
-    if (op->code == TDL_FOP_READ)
+    if (op->code == TDL_FOP_READ) {
         return op->at.buffer == NULL;
+    }
     return op->code == TDL_FOP_READ_FILE && op->to.buffer == NULL;
 }
 
@@ -150,8 +169,9 @@ int tdl__fio_provide(struct tdl_fio *f, struct tdl_fop *op)
 /* Known to need aligned memory: the kernel is not asked first. */
 static void align_early(const struct tdl_fio *f, struct tdl_fop *op)
 {
-    if (op->fd == f->copied_fd && op->done == 0 && op->rest == NULL && tdl__transfer_is_unaligned(op))
+    if (op->fd == f->copied_fd && op->done == 0 && op->rest == NULL && tdl__transfer_is_unaligned(op)) {
         (void)tdl__transfer_make_aligned_copy(op);
+    }
 }
 
 static bool borrows(const struct tdl_fio *f, const struct tdl_fop *op)
@@ -166,12 +186,15 @@ static struct tdl_fop *first_borrower(const struct tdl_fio *f, int fd, bool unas
     int is_file = -1;
     for (struct tdl_node *node = f->inflight.next; node != &f->inflight; node = node->next) {
         struct tdl_fop *op = of_node(node);
-        if ((op->fd != fd && op->fd2 != fd) || (unasked && op->link.flags != 0))
+        if ((op->fd != fd && op->fd2 != fd) || (unasked && op->link.flags != 0)) {
             continue;
-        if (is_file < 0)
+        }
+        if (is_file < 0) {
             is_file = tdl__fd_is_file(fd);
-        if (is_file || !tdl__fop_is_transfer(op) || borrows(f, op))
+        }
+        if (is_file || !tdl__fop_is_transfer(op) || borrows(f, op)) {
             return op;
+        }
     }
     return NULL;
 }
@@ -180,8 +203,9 @@ static struct tdl_fop *first_borrower(const struct tdl_fio *f, int fd, bool unas
  * program does not keep it waiting, it is canceled. True when the close has to wait. */
 static bool hold_close(struct tdl_fio *f, struct tdl_fop *op)
 {
-    if (op->fd < 0 || first_borrower(f, op->fd, false) == NULL)
+    if (op->fd < 0 || first_borrower(f, op->fd, false) == NULL) {
         return false;
+    }
     tdl_node_remove(&op->node);
     tdl_node_insert_before(&f->closing, &op->node);
     op->link.state = TDL_FOP_WAITING;
@@ -198,8 +222,9 @@ struct tdl_fop *tdl__fio_first(struct tdl_fio *f)
 {
     while (tdl_node_is_linked(&f->staged) && f->submit_spent_ns <= f->options.step_ns / 4) {
         struct tdl_fop *op = of_node(f->staged.next);
-        if (op->code == TDL_FOP_CLOSE && hold_close(f, op))
+        if (op->code == TDL_FOP_CLOSE && hold_close(f, op)) {
             continue;
+        }
         int rc = tdl__fio_provide(f, op);
         if (rc == 0) {
             align_early(f, op);
@@ -221,9 +246,10 @@ void tdl__fio_sent(struct tdl_fio *f, struct tdl_fop *op, enum tdl__route route)
     f->inflight_count++;
     f->stats.submissions++;
     tdl__join_ends(f, op);
-    if (f->hot && route != TDL__ROUTE_WORKERS && op->code == TDL_FOP_READ)
+    if (f->hot && route != TDL__ROUTE_WORKERS && op->code == TDL_FOP_READ) {
         f->submit_spent_ns +=
             tdl__hit_ns(1, op->length < f->options.chunk_max ? op->length : f->options.chunk_max);
+    }
 }
 
 static void stage_before(struct tdl_fio *f, struct tdl_node *place, struct tdl_fop *op)
@@ -258,8 +284,9 @@ static void release_closes(struct tdl_fio *f)
     for (struct tdl_node *node = f->closing.next; node != &f->closing;) {
         struct tdl_fop *op = of_node(node);
         node = node->next;
-        if (first_borrower(f, op->fd, false) != NULL)
+        if (first_borrower(f, op->fd, false) != NULL) {
             continue;
+        }
         tdl_node_remove(&op->node);
         stage_before(f, &f->staged, op);
         f->resubmit++;
@@ -272,8 +299,9 @@ void tdl__fio_finish(struct tdl_fio *f, struct tdl_fop *op, int64_t result)
         leave_flight(f, op);
     } else {
         tdl_node_remove(&op->node);
-        if (op->link.state == TDL_FOP_STAGED)
+        if (op->link.state == TDL_FOP_STAGED) {
             f->staged_count--;
+        }
     }
     tdl__join_ends(f, op);
     tdl_free(op->rest);
@@ -282,10 +310,12 @@ void tdl__fio_finish(struct tdl_fio *f, struct tdl_fop *op, int64_t result)
     op->link.state = TDL_FOP_DONE;
     tdl_queue_push(&f->finished, &op->link);
     f->stats.completed++;
-    if (op->led)
+    if (op->led) {
         tdl__join_finish(f, op, result);
-    if (tdl_node_is_linked(&f->closing))
+    }
+    if (tdl_node_is_linked(&f->closing)) {
         release_closes(f);
+    }
 }
 
 /* A canceled operation that the kernel interrupted says EINTR; its owner asked for ECANCELED. */
@@ -297,19 +327,22 @@ static int64_t final_result(const struct tdl_fop *op, int64_t res)
 void tdl__fio_complete(struct tdl_fio *f, struct tdl_fop *op, int64_t res)
 {
     /* A canceled one is not tried again, so its memory is not what its owner hears of. */
-    if (res == -EINVAL && op->asked && op->rest == NULL && tdl__transfer_is_unaligned(op))
+    if (res == -EINVAL && op->asked && op->rest == NULL && tdl__transfer_is_unaligned(op)) {
         res = -ECANCELED;
+    }
     if (res == -EINVAL && op->rest == NULL && tdl__transfer_wants_aligned_copy(op)) {
         tdl__fio_unsent(f, op);
-        if (tdl__transfer_make_aligned_copy(op))
+        if (tdl__transfer_make_aligned_copy(op)) {
             f->copied_fd = op->fd;
-        else
+        } else {
             op->routed = TDL__ROUTE_WORKERS;
+        }
         f->resubmit++;
         return;
     }
-    if (op->rest != NULL && !tdl__fop_is_vectored(op))
+    if (op->rest != NULL && !tdl__fop_is_vectored(op)) {
         tdl__transfer_take_aligned_copy(op, res);
+    }
     bool again = tdl__fop_is_transfer(op) ? tdl__transfer_round(op, res, f->options.chunk_max, false)
                                           : res == -EINTR && !op->asked && op->code != TDL_FOP_CLOSE;
     if (again) {
@@ -344,20 +377,24 @@ static bool offset_is_sound(const struct tdl_fop *op)
 
 static bool flush_now(const struct tdl_fio *f)
 {
-    if (f->options.mode == TDL_FIO_IMMEDIATE)
+    if (f->options.mode == TDL_FIO_IMMEDIATE) {
         return true;
-    if (f->options.mode == TDL_FIO_DEFERRED)
+    }
+    if (f->options.mode == TDL_FIO_DEFERRED) {
         return false;
+    }
     return f->staged_count >= TDL__BATCH || (f->inflight_count == 0 && f->staged_count == 1 && !f->held);
 }
 
 int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op)
 {
-    if (op->link.state != TDL_FOP_IDLE || op->code >= TDL_FOP_CODES)
+    if (op->link.state != TDL_FOP_IDLE || op->code >= TDL_FOP_CODES) {
         return -EINVAL;
+    }
     int rc = tdl_fio_start(f);
-    if (rc != 0)
+    if (rc != 0) {
         return rc;
+    }
     op->asked = 0;
     op->led = 0;
     op->rounds = 0;
@@ -369,22 +406,26 @@ int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op)
         tdl__fio_finish(f, op, -EINVAL);
         return 0;
     }
-    if (tdl__join(f, op))
+    if (tdl__join(f, op)) {
         return 0;
+    }
     admit(f);
-    if (op->link.state == TDL_FOP_STAGED && flush_now(f))
+    if (op->link.state == TDL_FOP_STAGED && flush_now(f)) {
         f->engine->submit(f);
+    }
     return 0;
 }
 
 int tdl_fio_flush(struct tdl_fio *f)
 {
     int rc = tdl_fio_start(f);
-    if (rc != 0)
+    if (rc != 0) {
         return rc;
+    }
     uint32_t before = f->staged_count;
-    if (before == 0)
+    if (before == 0) {
         return 0;
+    }
     f->engine->submit(f);
     return (int)(before - f->staged_count);
 }
@@ -396,41 +437,49 @@ static size_t hand_out(struct tdl_fio *f, struct tdl_queue *out)
         link->state = TDL_FOP_IDLE;
         count++;
     }
-    if (out != NULL)
+    if (out != NULL) {
         tdl_queue_splice(out, &f->finished);
-    else
+    } else {
         tdl_queue_init(&f->finished);
+    }
     return count;
 }
 
 size_t tdl_fio_reap(struct tdl_fio *f, struct tdl_queue *out)
 {
-    if (f->state == TDL_FIO_CLOSED)
+    if (f->state == TDL_FIO_CLOSED) {
         return hand_out(f, out);
-    if (f->fork_epoch != tdl__fork_epoch())
+    }
+    if (f->fork_epoch != tdl_fork_count()) {
         tdl__fio_after_fork(f);
-    if (f->state == TDL_FIO_RUNNING && f->inflight_count > 0)
+    }
+    if (f->state == TDL_FIO_RUNNING && f->inflight_count > 0) {
         f->engine->reap(f);
+    }
     if (f->resubmit > 0) {
         f->resubmit = 0;
         f->engine->submit(f);
     }
     size_t count = hand_out(f, out);
     admit(f);
-    if (f->staged_count > 0 && f->options.mode == TDL_FIO_IMMEDIATE)
+    if (f->staged_count > 0 && f->options.mode == TDL_FIO_IMMEDIATE) {
         f->engine->submit(f);
+    }
     return count;
 }
 
 int tdl_fio_wait(struct tdl_fio *f, uint64_t timeout_ns)
 {
-    if (!tdl_queue_is_empty(&f->finished))
+    if (!tdl_queue_is_empty(&f->finished)) {
         return 0;
+    }
     int rc = tdl_fio_start(f);
-    if (rc != 0)
+    if (rc != 0) {
         return rc;
-    if (f->staged_count + f->inflight_count == 0)
+    }
+    if (f->staged_count + f->inflight_count == 0) {
         return -EDEADLK;
+    }
     f->submit_spent_ns = 0;
     return f->engine->wait(f, timeout_ns);
 }
@@ -443,24 +492,28 @@ static int64_t canceled_result(const struct tdl_fop *op)
 
 int tdl_fio_cancel(struct tdl_fio *f, struct tdl_fop *op)
 {
-    if (f->fork_epoch != tdl__fork_epoch())
+    if (f->fork_epoch != tdl_fork_count()) {
         tdl__fio_after_fork(f);
+    }
     switch (tdl_fop_state(op)) {
     case TDL_FOP_IDLE:
         return -ENOENT;
     case TDL_FOP_DONE:
         return -EALREADY;
     case TDL_FOP_INFLIGHT:
-        if (op->asked)
+        if (op->asked) {
             return -EALREADY;
+        }
         /* With others to serve it goes on; it comes back as soon as it would have been canceled, or a little later. */
-        if (!op->led)
+        if (!op->led) {
             f->engine->cancel(f, op);
+        }
         return 0;
     default:
         f->stats.canceled++;
-        if (op->led)
+        if (op->led) {
             tdl__join_promote(f, op);
+        }
         tdl__fio_finish(f, op, canceled_result(op));
         return 0;
     }
@@ -469,8 +522,9 @@ int tdl_fio_cancel(struct tdl_fio *f, struct tdl_fop *op)
 bool tdl_fio_borrows(const struct tdl_fio *f, const struct tdl_fop *op)
 {
     if (f->state != TDL_FIO_RUNNING || op->link.state != TDL_FOP_INFLIGHT ||
-        f->fork_epoch != tdl__fork_epoch())
+        f->fork_epoch != tdl_fork_count()) {
         return false;
+    }
     return op->routed == TDL__ROUTE_WORKERS ? tdl__workers_borrow(op) : f->engine->borrows(f, op);
 }
 
@@ -478,8 +532,9 @@ static bool names(const struct tdl_node *ring, int fd)
 {
     for (const struct tdl_node *node = ring->next; node != ring; node = node->next) {
         const struct tdl_fop *op = TDL_CONTAINER_OF(node, const struct tdl_fop, node);
-        if (op->fd == fd || op->fd2 == fd)
+        if (op->fd == fd || op->fd2 == fd) {
             return true;
+        }
     }
     return false;
 }
@@ -497,13 +552,15 @@ int tdl_fio_drain(struct tdl_fio *f, struct tdl_queue *out)
         if (f->staged_count > 0) {
             f->submit_spent_ns = 0;
             int rc = tdl_fio_flush(f);
-            if (rc < 0)
+            if (rc < 0) {
                 return rc;
+            }
         }
         if (tdl_queue_is_empty(&f->finished) && f->inflight_count > 0) {
             int rc = tdl_fio_wait(f, UINT64_MAX);
-            if (rc != 0 && rc != -EINTR)
+            if (rc != 0 && rc != -EINTR) {
                 return rc;
+            }
         }
         (void)tdl_fio_reap(f, out);
     }
@@ -530,8 +587,9 @@ static int take_back(struct tdl_fio *f, struct tdl_queue *out)
         f->engine->reap(f);
         if (rc < 0 && rc != -EINTR && rc != -ETIMEDOUT) {
             tdl__workers_reap(f);
-            if (looks++ >= LOOKS_MAX && tdl__workers_running(f) == 0)
+            if (looks++ >= LOOKS_MAX && tdl__workers_running(f) == 0) {
                 return f->inflight_count > 0 ? rc : 0;
+            }
             (void)tdl__fio_wait_readable(-1, LOOK_NS);
         }
         cancel_ring(f, &f->staged);
@@ -542,21 +600,25 @@ static int take_back(struct tdl_fio *f, struct tdl_queue *out)
 
 int tdl_fio_close(struct tdl_fio *f, struct tdl_queue *out)
 {
-    if (f->state == TDL_FIO_CLOSED)
+    if (f->state == TDL_FIO_CLOSED) {
         return 0;
+    }
     int rc = 0;
-    if (f->fork_epoch != tdl__fork_epoch())
+    if (f->fork_epoch != tdl_fork_count()) {
         tdl__fio_after_fork(f);
+    }
     cancel_ring(f, &f->waiting);
     cancel_ring(f, &f->staged);
     cancel_ring(f, &f->closing);
     if (f->state == TDL_FIO_RUNNING) {
-        if (f->inflight_count > 0)
+        if (f->inflight_count > 0) {
             f->engine->cancel_all(f);
+        }
         rc = take_back(f, out);
         f->engine->stop(f);
-        while (tdl_node_is_linked(&f->inflight))
+        while (tdl_node_is_linked(&f->inflight)) {
             tdl__fio_finish(f, of_node(f->inflight.next), rc);
+        }
         tdl__workers_close(f);
     }
     f->state = TDL_FIO_CLOSED;
@@ -567,13 +629,15 @@ int tdl_fio_close(struct tdl_fio *f, struct tdl_queue *out)
 
 void tdl__fio_after_fork(struct tdl_fio *f)
 {
-    f->fork_epoch = tdl__fork_epoch();
-    if (f->state != TDL_FIO_RUNNING)
+    f->fork_epoch = tdl_fork_count();
+    if (f->state != TDL_FIO_RUNNING) {
         return;
+    }
     f->engine->forget(f);
     tdl__workers_forget(f);
-    while (tdl_node_is_linked(&f->inflight))
+    while (tdl_node_is_linked(&f->inflight)) {
         tdl__fio_finish(f, of_node(f->inflight.next), -ECANCELED);
+    }
     cancel_ring(f, &f->staged);
     cancel_ring(f, &f->waiting);
     cancel_ring(f, &f->closing);
@@ -586,8 +650,9 @@ void tdl__fio_after_fork(struct tdl_fio *f)
 
 bool tdl_fio_is_idle(const struct tdl_fio *f)
 {
-    if (f->state == TDL_FIO_CLOSED)
+    if (f->state == TDL_FIO_CLOSED) {
         return tdl_queue_is_empty(&f->finished);
+    }
     return !tdl_node_is_linked(&f->waiting) && !tdl_node_is_linked(&f->staged) &&
            !tdl_node_is_linked(&f->inflight) && !tdl_node_is_linked(&f->closing) &&
            tdl_queue_is_empty(&f->finished);

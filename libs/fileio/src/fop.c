@@ -1,9 +1,9 @@
 #include "treadle/fop.h"
 
+#include "internal.h"
+
 #include <fcntl.h>
 #include <string.h>
-
-#include "internal.h"
 
 static void prepare(struct tdl_fop *op, enum tdl_fop_code code, int fd)
 {

@@ -1,20 +1,20 @@
-/* Answers without waiting: what the page cache holds is copied at once, as long as the turn's allowance lasts. */
+/* Answers without waiting: what the page cache holds is copied at once, as long as the inline budget lasts. */
+#include "internal.h"
+
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "internal.h"
-
-/* More than this is left to the engine, since one copy would be longer than a turn's allowance. */
+/* A longer read is left to the engine, since its copy alone would exceed a turn's budget. */
 #define INLINE_BYTES_MAX (512u << 10)
 
-/* Misses in a row that are not yet a habit, and those at which the tries are rarest. */
+/* Misses in a row after which the backoff begins, and those at which it is longest. */
 #define MISSES_FREE 3u
 #define MISSES_MAX (MISSES_FREE + 6u)
 
-/* Counted, not measured: a clock per answer would cost a tenth of it. */
+/* Estimated, not measured: reading a clock for each answer would cost a tenth of it. */
 static void spend(struct tdl_fio *f, uint64_t calls, uint64_t bytes)
 {
     f->step_spent_ns += tdl__hit_ns(calls, bytes);
@@ -24,8 +24,9 @@ static void spend(struct tdl_fio *f, uint64_t calls, uint64_t bytes)
  * serves a turn: should its number be given to another file meanwhile, a read that waits is all that can come of it. */
 static bool may_be_direct(struct tdl_fio *f, const struct tdl_fop *op, uint64_t length)
 {
-    if (((uintptr_t)op->at.buffer & 3) != 0 || (length & 511) != 0 || (op->offset & 511) != 0)
+    if (((uintptr_t)op->at.buffer & 3) != 0 || (length & 511) != 0 || (op->offset & 511) != 0) {
         return false;
+    }
     if (op->fd != f->looked_fd) {
         int flags = fcntl(op->fd, F_GETFL);
         f->looked_fd = op->fd;
@@ -35,13 +36,14 @@ static bool may_be_direct(struct tdl_fio *f, const struct tdl_fop *op, uint64_t 
 }
 
 /* A miss costs its call and begins the read of one page alone, which the kernel would do better for the whole batch. So after
- * some misses in a row reads are left untried that would cost ever more if they hit, at last as much as a turn may. */
+ * MISSES_FREE misses in a row inline attempts are skipped with exponential backoff, up to one turn's budget. */
 static void count_miss(struct tdl_fio *f)
 {
     f->stats.missed++;
     f->hot = false;
-    if (f->misses < MISSES_MAX)
+    if (f->misses < MISSES_MAX) {
         f->misses = (uint8_t)(f->misses + 1u);
+    }
     f->untried_ns = f->misses > MISSES_FREE ? f->options.step_ns >> (MISSES_MAX - f->misses) : 0;
 }
 
@@ -55,15 +57,17 @@ static void count_hit(struct tdl_fio *f)
 static int try_read(struct tdl_fio *f, struct tdl_fop *op)
 {
     uint64_t length = op->length;
-    if (length == 0 || length > INLINE_BYTES_MAX || op->offset > INT64_MAX || may_be_direct(f, op, length))
+    if (length == 0 || length > INLINE_BYTES_MAX || op->offset > INT64_MAX || may_be_direct(f, op, length)) {
         return 0;
+    }
     if (f->untried_ns > 0) {
         uint32_t cost = tdl__hit_ns(1, length);
         f->untried_ns = cost < f->untried_ns ? f->untried_ns - cost : 0;
         return 0;
     }
-    if (tdl__fio_provide(f, op) != 0)
+    if (tdl__fio_provide(f, op) != 0) {
         return 0;
+    }
     for (unsigned calls = 1;; calls++) {
         struct iovec one = {.iov_base = (char *)op->at.buffer + op->done,
                             .iov_len = (size_t)(length - op->done)};
@@ -92,25 +96,29 @@ static int open_cached(const struct tdl_fop *op)
 
 static int try_read_file(struct tdl_fio *f, struct tdl_fop *op)
 {
-    if (op->length == 0 || op->length > INLINE_BYTES_MAX || tdl__fio_provide(f, op) != 0)
+    if (op->length == 0 || op->length > INLINE_BYTES_MAX || tdl__fio_provide(f, op) != 0) {
         return 0;
+    }
     int fd = open_cached(op);
     spend(f, 4, 0);
-    if (fd < 0)
+    if (fd < 0) {
         return 0;
+    }
     uint64_t done = 0;
     ssize_t got = -1;
     while (done < op->length) {
         struct iovec one = {.iov_base = (char *)op->to.buffer + done, .iov_len = (size_t)(op->length - done)};
         got = preadv2(fd, &one, 1, (off_t)done, RWF_NOWAIT);
-        if (got <= 0)
+        if (got <= 0) {
             break;
+        }
         done += (uint64_t)got;
     }
     (void)close(fd);
     spend(f, 0, done);
-    if (got < 0)
+    if (got < 0) {
         return 0;
+    }
     op->result = (int64_t)done;
     f->stats.inlined++;
     return 1;
@@ -119,12 +127,14 @@ static int try_read_file(struct tdl_fio *f, struct tdl_fop *op)
 static int try_statx(struct tdl_fio *f, struct tdl_fop *op)
 {
     /* The inode of an open file is in memory; a path may have to be read from the disk. */
-    if ((op->flags & AT_EMPTY_PATH) == 0 || op->at.path[0] != '\0')
+    if ((op->flags & AT_EMPTY_PATH) == 0 || op->at.path[0] != '\0') {
         return 0;
+    }
     int rc = statx(op->fd, op->at.path, (int)(op->flags | AT_STATX_DONT_SYNC), op->mode, op->to.statx);
     spend(f, 1, 0);
-    if (rc != 0)
+    if (rc != 0) {
         return 0;
+    }
     op->result = 0;
     f->stats.inlined++;
     return 1;
@@ -132,8 +142,9 @@ static int try_statx(struct tdl_fio *f, struct tdl_fop *op)
 
 int tdl_fio_try(struct tdl_fio *f, struct tdl_fop *op)
 {
-    if (f->options.no_inline || tdl_fio_step_is_spent(f) || f->state == TDL_FIO_CLOSED)
+    if (f->options.no_inline || tdl_fio_step_is_spent(f) || f->state == TDL_FIO_CLOSED) {
         return 0;
+    }
     switch ((enum tdl_fop_code)op->code) {
     case TDL_FOP_READ:
         return try_read(f, op);

@@ -5,8 +5,10 @@
 #include "treadle/alloc.h"
 #include "treadle/assert.h"
 #include "treadle/atomic.h"
+#include "treadle/clock.h"
 #include "treadle/failpoint.h"
 #include "treadle/fileio.h"
+#include "treadle/fork.h"
 #include "treadle/status.h"
 
 /* What the kernel moves at most in one call. */
@@ -134,9 +136,6 @@ int64_t tdl__fop_execute(struct tdl_fop *op, uint64_t chunk_max, struct tdl__sto
 /* An open file that ends somewhere: a transfer of it is continued when it was short, and waits for nothing but a disk. */
 bool tdl__fd_is_file(int fd);
 
-/* Number of forks this process descends from; compared with the context's own. */
-uint32_t tdl__fork_epoch(void);
-
 /* In a forked child: everything fails with -ECANCELED, the parent's engine is forgotten, the next call starts a fresh one. */
 void tdl__fio_after_fork(struct tdl_fio *f);
 
@@ -145,11 +144,6 @@ static inline uint32_t tdl__hit_ns(uint64_t calls, uint64_t bytes)
 {
     return (uint32_t)(calls * 600u + bytes / 8u);
 }
-
-int64_t tdl__fio_clock_ns(void);
-
-/* What this thread has run so far; a system call, unlike the clock above. */
-int64_t tdl__fio_thread_ns(void);
 
 /* poll() on one descriptor, its own function so that a stack trace says what is waited for. */
 int tdl__fio_wait_readable(int fd, uint64_t timeout_ns);

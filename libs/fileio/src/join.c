@@ -18,8 +18,9 @@ static struct tdl_fop *of_node(struct tdl_node *node)
 
 bool tdl__join(struct tdl_fio *f, struct tdl_fop *op)
 {
-    if (!is_sync(op) || f->options.no_join)
+    if (!is_sync(op) || f->options.no_join) {
         return false;
+    }
     struct tdl_fop **place = place_of(f, op), *leader = *place;
     if (leader == NULL || leader->fd != op->fd || leader->code != op->code) {
         *place = op;
@@ -36,8 +37,9 @@ bool tdl__join(struct tdl_fio *f, struct tdl_fop *op)
 void tdl__join_ends(struct tdl_fio *f, const struct tdl_fop *leader)
 {
     struct tdl_fop **place = place_of(f, leader);
-    if (*place == leader)
+    if (*place == leader) {
         *place = NULL;
+    }
 }
 
 void tdl__join_finish(struct tdl_fio *f, struct tdl_fop *leader, int64_t result)
@@ -46,8 +48,9 @@ void tdl__join_finish(struct tdl_fio *f, struct tdl_fop *leader, int64_t result)
     for (struct tdl_node *node = f->joined.next; node != &f->joined;) {
         struct tdl_fop *op = of_node(node);
         node = node->next;
-        if (op->work == leader)
+        if (op->work == leader) {
             tdl__fio_finish(f, op, result);
+        }
     }
 }
 
@@ -57,8 +60,9 @@ void tdl__join_promote(struct tdl_fio *f, struct tdl_fop *leader)
     for (struct tdl_node *node = f->joined.next; node != &f->joined;) {
         struct tdl_fop *op = of_node(node);
         node = node->next;
-        if (op->work != leader)
+        if (op->work != leader) {
             continue;
+        }
         if (heir != NULL) {
             op->work = heir;
             heir->led = 1;
@@ -70,8 +74,9 @@ void tdl__join_promote(struct tdl_fio *f, struct tdl_fop *leader)
         heir->work = NULL;
         heir->link.state = leader->link.state;
         f->staged_count += leader->link.state == TDL_FOP_STAGED;
-        if (*place_of(f, leader) == leader)
+        if (*place_of(f, leader) == leader) {
             *place_of(f, leader) = heir;
+        }
     }
     leader->led = 0;
 }

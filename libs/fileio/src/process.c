@@ -1,61 +1,28 @@
-/* What is known once per process: forks, the clock, engine names, and the right to a polling kernel thread. */
+/* What is known once per process: engine names, and the right to a polling kernel thread. */
+#include "internal.h"
+#include "uring/ring.h"
+
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
 
-#include "internal.h"
 #include "treadle/atomic.h"
-#include "uring/ring.h"
 
-static tdl_atomic_u32 fork_count = TDL_ATOMIC_INIT(0);
-static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 static pthread_once_t sqpoll_once = PTHREAD_ONCE_INIT;
 static bool sqpoll_granted;
-
-static void count_fork(void)
-{
-    (void)tdl_fetch_add_relaxed_u32(&fork_count, 1);
-}
-
-static void watch_forks(void)
-{
-    (void)pthread_atfork(NULL, NULL, count_fork);
-}
-
-uint32_t tdl__fork_epoch(void)
-{
-    (void)pthread_once(&fork_once, watch_forks);
-    return tdl_load_relaxed_u32(&fork_count);
-}
-
-static int64_t read_clock(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-int64_t tdl__fio_clock_ns(void)
-{
-    return read_clock(CLOCK_MONOTONIC);
-}
-
-int64_t tdl__fio_thread_ns(void)
-{
-    return read_clock(CLOCK_THREAD_CPUTIME_ID);
-}
 
 __attribute__((noinline)) int tdl__fio_wait_readable(int fd, uint64_t timeout_ns)
 {
     struct pollfd one = {.fd = fd, .events = POLLIN, .revents = 0};
-    struct timespec limit = {.tv_sec = (time_t)(timeout_ns / 1000000000u),
-                             .tv_nsec = (long)(timeout_ns % 1000000000u)};
+    struct timespec limit = tdl_clock_timespec(timeout_ns == UINT64_MAX ? 0 : timeout_ns);
     int ready = ppoll(&one, 1, timeout_ns == UINT64_MAX ? NULL : &limit, NULL);
-    if (ready == 0)
+    if (ready == 0) {
         return -ETIMEDOUT;
-    if (ready > 0 && (one.revents & POLLNVAL) != 0)
+    }
+    if (ready > 0 && (one.revents & POLLNVAL) != 0) {
         return -EBADF;
+    }
     return ready > 0 || errno == EINTR ? 0 : -errno;
 }
 
@@ -65,8 +32,9 @@ static void try_sqpoll(void)
     struct tdl__ring_wish wish = {
         .sq_entries = 4, .cq_entries = 8, .flags_mask = UINT32_MAX, .sqpoll = true, .any_thread = true};
     sqpoll_granted = tdl__ring_open_proven(&ring, &wish) == 0;
-    if (sqpoll_granted)
+    if (sqpoll_granted) {
         tdl__ring_close(&ring);
+    }
 }
 
 bool tdl_fio_sqpoll_is_allowed(void)
@@ -87,8 +55,10 @@ const char *tdl_fio_engine_name(unsigned engine)
 
 int tdl_fio_engine_by_name(const char *name)
 {
-    for (int engine = 0; name != NULL && engine < TDL_FIO_ENGINES; engine++)
-        if (strcmp(engine_names[engine], name) == 0)
+    for (int engine = 0; name != NULL && engine < TDL_FIO_ENGINES; engine++) {
+        if (strcmp(engine_names[engine], name) == 0) {
             return engine;
+        }
+    }
     return -EINVAL;
 }

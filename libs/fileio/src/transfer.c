@@ -1,9 +1,9 @@
 /* Rounds of a transfer: the kernel may move less than asked, and never more than about 2 GiB at once. */
+#include "internal.h"
+
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include "internal.h"
 
 /* Most that goes through an aligned copy in one round, and the boundary that every disk is content with. */
 #define ALIGNED_COPY (1u << 20)
@@ -12,8 +12,9 @@
 static uint64_t vector_total(const struct iovec *vector, uint64_t count)
 {
     uint64_t total = 0;
-    for (uint64_t i = 0; i < count; i++)
+    for (uint64_t i = 0; i < count; i++) {
         total += vector[i].iov_len;
+    }
     return total;
 }
 
@@ -58,12 +59,15 @@ void tdl__transfer_span(const struct tdl_fop *op, uint64_t chunk_max, struct tdl
     span->vector = NULL;
     span->count = 0;
     span->length = (size_t)(left < chunk_max ? left : chunk_max);
-    if (op->rest == NULL)
+    if (op->rest == NULL) {
         return;
-    if (span->length > ALIGNED_COPY)
+    }
+    if (span->length > ALIGNED_COPY) {
         span->length = ALIGNED_COPY;
-    if (tdl__fop_is_write(op))
+    }
+    if (tdl__fop_is_write(op)) {
         memcpy(aligned_copy(op), span->buffer, span->length);
+    }
     span->buffer = aligned_copy(op);
 }
 
@@ -75,8 +79,9 @@ static bool vector_advance(struct tdl_fop *op)
     unsigned count = (unsigned)(op->length - index);
     if (op->rest == NULL) {
         op->rest = (struct iovec *)tdl_malloc(sizeof *op->rest * (size_t)op->length);
-        if (op->rest == NULL)
+        if (op->rest == NULL) {
             return false;
+        }
     }
     memcpy(op->rest, op->at.vector + index, sizeof *op->rest * count);
     op->rest[0].iov_base = (char *)op->rest[0].iov_base + into;
@@ -88,15 +93,19 @@ static bool vector_advance(struct tdl_fop *op)
 static bool more_may_come(const struct tdl_fop *op)
 {
     struct stat st;
-    if (fstat(op->fd, &st) != 0)
+    if (fstat(op->fd, &st) != 0) {
         return false;
-    if (S_ISBLK(st.st_mode))
+    }
+    if (S_ISBLK(st.st_mode)) {
         return true;
-    if (!S_ISREG(st.st_mode))
+    }
+    if (!S_ISREG(st.st_mode)) {
         return false;
+    }
     /* Files of /proc are regular, have size 0, and still give bytes. */
-    if (tdl__fop_is_write(op) || op->offset == TDL_FOP_POSITION || st.st_size == 0)
+    if (tdl__fop_is_write(op) || op->offset == TDL_FOP_POSITION || st.st_size == 0) {
         return true;
+    }
     return op->offset + op->done < (uint64_t)st.st_size;
 }
 
@@ -108,16 +117,18 @@ bool tdl__fd_is_file(int fd)
 
 bool tdl__transfer_is_unaligned(const struct tdl_fop *op)
 {
-    if (op->code != TDL_FOP_READ && op->code != TDL_FOP_WRITE)
+    if (op->code != TDL_FOP_READ && op->code != TDL_FOP_WRITE) {
         return false;
+    }
     uint64_t place = op->offset == TDL_FOP_POSITION ? 0 : op->offset;
     return ((uintptr_t)op->at.buffer & 511) != 0 && ((place | op->length) & 511) == 0 && op->length > 0;
 }
 
 bool tdl__transfer_wants_aligned_copy(const struct tdl_fop *op)
 {
-    if (!tdl__transfer_is_unaligned(op))
+    if (!tdl__transfer_is_unaligned(op)) {
         return false;
+    }
     int flags = fcntl(op->fd, F_GETFL);
     return flags >= 0 && (flags & O_DIRECT) != 0;
 }
@@ -131,15 +142,17 @@ bool tdl__transfer_make_aligned_copy(struct tdl_fop *op)
 
 void tdl__transfer_take_aligned_copy(struct tdl_fop *op, int64_t res)
 {
-    if (res > 0 && op->code == TDL_FOP_READ)
+    if (res > 0 && op->code == TDL_FOP_READ) {
         memcpy((char *)op->at.buffer + op->done, aligned_copy(op), (size_t)res);
+    }
 }
 
 bool tdl__transfer_round(struct tdl_fop *op, int64_t res, uint64_t chunk_max, bool must)
 {
     op->rounds++;
-    if (res == -EINTR && !op->asked)
+    if (res == -EINTR && !op->asked) {
         return true;
+    }
     if (res < 0) {
         /* What has been moved is moved; the error shows again at the next call, as with read(2). */
         op->result = op->done > 0 ? (int64_t)op->done : res;
@@ -150,9 +163,11 @@ bool tdl__transfer_round(struct tdl_fop *op, int64_t res, uint64_t chunk_max, bo
     bool whole = (uint64_t)res == asked && !tdl__fop_is_vectored(op);
     op->done += (uint64_t)res;
     op->result = (int64_t)op->done;
-    if (op->done >= total || res == 0 || op->asked)
+    if (op->done >= total || res == 0 || op->asked) {
         return false;
-    if (!whole && !must && !more_may_come(op))
+    }
+    if (!whole && !must && !more_may_come(op)) {
         return false;
+    }
     return !tdl__fop_is_vectored(op) || vector_advance(op);
 }

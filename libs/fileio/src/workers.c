@@ -43,8 +43,9 @@ static void work(struct tdl_job *job)
 
 static void free_job(struct worker_job *w)
 {
-    if (w->subject == &w->copy && w->copy.fd >= 0)
+    if (w->subject == &w->copy && w->copy.fd >= 0) {
         (void)close(w->copy.fd);
+    }
     tdl__stop_close(&w->stop);
     tdl_free(w);
 }
@@ -53,15 +54,17 @@ static void free_job(struct worker_job *w)
 static void release(struct tdl_job *job)
 {
     struct worker_job *w = of_job(job);
-    if (w->subject == &w->copy && w->result >= 0)
+    if (w->subject == &w->copy && w->result >= 0) {
         (void)close((int)w->result);
+    }
     free_job(w);
 }
 
 static int own_directory(const struct tdl_fop *op)
 {
-    if (op->fd < 0 || op->at.path[0] == '/')
+    if (op->fd < 0 || op->at.path[0] == '/') {
         return op->fd < 0 ? op->fd : AT_FDCWD;
+    }
     int fd = TDL_SYSCALL(EMFILE, fcntl(op->fd, F_DUPFD_CLOEXEC, 0));
     return fd >= 0 ? fd : op->fd;
 }
@@ -70,8 +73,9 @@ static struct worker_job *make_job(struct tdl_fio *f, struct tdl_fop *op)
 {
     size_t room = op->code == TDL_FOP_OPEN ? strlen(op->at.path) + 1 : 0;
     struct worker_job *w = (struct worker_job *)tdl_malloc(sizeof *w + room);
-    if (w == NULL)
+    if (w == NULL) {
         return NULL;
+    }
     tdl_job_init(&w->job, work, release);
     tdl__stop_init(&w->stop);
     w->op = op;
@@ -91,8 +95,9 @@ static struct worker_job *make_job(struct tdl_fio *f, struct tdl_fop *op)
 static int open_pool(struct tdl_fio *f, struct tdl__fio_workers *w)
 {
     w->pool = f->options.pool;
-    if (w->pool != NULL)
+    if (w->pool != NULL) {
         return 0;
+    }
     const uint32_t slots[] = {f->options.threads_max};
     struct tdl_pool_options options = {.slots = slots, .classes = 1, .name = "tdl-file"};
     w->own_pool = true;
@@ -101,17 +106,21 @@ static int open_pool(struct tdl_fio *f, struct tdl__fio_workers *w)
 
 int tdl__workers_start(struct tdl_fio *f)
 {
-    if (f->workers != NULL)
+    if (f->workers != NULL) {
         return 0;
+    }
     struct tdl__fio_workers *w = (struct tdl__fio_workers *)tdl_calloc(1, sizeof *w);
-    if (w == NULL)
+    if (w == NULL) {
         return -ENOMEM;
+    }
     int rc = tdl_wake_open(&w->wake, NULL);
-    if (rc != 0)
+    if (rc != 0) {
         goto free_workers;
+    }
     rc = open_pool(f, w);
-    if (rc != 0)
+    if (rc != 0) {
         goto close_wake;
+    }
     tdl_inbox_init(&w->inbox, &w->wake, NULL);
     /* Parked all the time but inside reap: the descriptor alone tells a foreign poller that there are results (MO-1). */
     tdl_wake_park_begin(&w->wake);
@@ -172,8 +181,9 @@ static void receive(struct tdl_fio *f, struct tdl_link *link)
 void tdl__workers_reap(struct tdl_fio *f)
 {
     struct tdl__fio_workers *w = f->workers;
-    if (w == NULL)
+    if (w == NULL) {
         return;
+    }
     (void)tdl_wake_park_end(&w->wake);
     receive(f, tdl_inbox_take(&w->inbox));
     tdl_wake_park_begin(&w->wake); /* MO-1: what is posted from here on writes the descriptor */
@@ -184,14 +194,17 @@ void tdl__workers_cancel(struct tdl_fio *f, struct tdl_fop *op)
 {
     struct worker_job *w = (struct worker_job *)op->work;
     struct tdl_pool *pool = f->workers->pool;
-    if (tdl_job_state(&w->job) == TDL_JOB_ABANDONED)
+    if (tdl_job_state(&w->job) == TDL_JOB_ABANDONED) {
         return; /* asked for before; it was done already, and its result is on the way */
+    }
     tdl__stop_ask(&w->stop);
     bool gone = tdl_job_cancel(pool, &w->job);
-    if (!gone && op->code == TDL_FOP_OPEN)
+    if (!gone && op->code == TDL_FOP_OPEN) {
         gone = tdl_job_abandon(pool, &w->job); /* MO-5 */
-    if (!gone)
+    }
+    if (!gone) {
         return;
+    }
     f->workers->running--;
     f->stats.canceled++;
     op->work = NULL;
@@ -201,8 +214,9 @@ void tdl__workers_cancel(struct tdl_fio *f, struct tdl_fop *op)
 bool tdl__workers_borrow(const struct tdl_fop *op)
 {
     const struct worker_job *w = (const struct worker_job *)op->work;
-    if (tdl_job_state(&w->job) == TDL_JOB_DONE)
+    if (tdl_job_state(&w->job) == TDL_JOB_DONE) {
         return false;
+    }
     switch ((enum tdl_fop_code)op->code) {
     case TDL_FOP_READ:
     case TDL_FOP_READV:
@@ -233,26 +247,30 @@ static void free_workers(struct tdl_fio *f)
 void tdl__workers_close(struct tdl_fio *f)
 {
     struct tdl__fio_workers *w = f->workers;
-    if (w == NULL)
+    if (w == NULL) {
         return;
+    }
     TDL_ASSERT(w->running == 0);
     (void)tdl_inbox_close(&w->inbox);
-    if (w->own_pool)
+    if (w->own_pool) {
         tdl_pool_close(w->pool);
+    }
     free_workers(f);
 }
 
 void tdl__workers_forget(struct tdl_fio *f)
 {
     struct tdl__fio_workers *w = f->workers;
-    if (w == NULL)
+    if (w == NULL) {
         return;
+    }
     tdl_inbox_after_fork(&w->inbox);
     receive(f, tdl_inbox_take(&w->inbox));
     if (w->own_pool) {
         struct tdl_job *job;
-        while ((job = tdl_pool_take_forked(w->pool)) != NULL)
+        while ((job = tdl_pool_take_forked(w->pool)) != NULL) {
             free_job(of_job(job));
+        }
         tdl_pool_close(w->pool);
     }
     free_workers(f);

@@ -1,10 +1,12 @@
 #include "treadle/hold.h"
 
+#include "sender.h"
+
 #include <string.h>
 
-#include "sender.h"
 #include "treadle/alloc.h"
 #include "treadle/assert.h"
+#include "treadle/clock.h"
 #include "treadle/status.h"
 
 enum {
@@ -16,9 +18,9 @@ void tdl_hold_init(struct tdl_hold *h)
 {
     tdl_node_init(&h->entries);
     tdl_atomic_init_u32(&h->word, TDL__HOLD_NONE);
+    tdl_atomic_init_u64(&h->begun_ns, 0);
     h->limit_ns = TDL_HOLD_LIMIT_NS;
     h->seen = 0;
-    h->seen_ns = 0;
     h->spare = NULL;
     h->spare_count = 0;
     tdl__sender_open(h);
@@ -50,12 +52,14 @@ static struct tdl_held *spare_pop(struct tdl_hold *h)
 
 void tdl_hold_close(struct tdl_hold *h)
 {
-    if (h->entries.next == NULL)
+    if (h->entries.next == NULL) {
         return;
+    }
     TDL_ASSERT(!tdl_node_is_linked(&h->entries));
     struct tdl_held *held;
-    while ((held = spare_pop(h)) != NULL)
+    while ((held = spare_pop(h)) != NULL) {
         block_free(held);
+    }
     h->entries.next = NULL;
     tdl__sender_close(h);
 }
@@ -64,11 +68,13 @@ void tdl_hold_close(struct tdl_hold *h)
 static int grow(struct tdl_held *held, size_t len)
 {
     size_t cap = held->cap > 0 ? held->cap : HELD_CAP_MIN;
-    while (cap < held->len + len)
+    while (cap < held->len + len) {
         cap *= 2;
+    }
     char *data = cap <= UINT32_MAX ? tdl_realloc(held->data, cap) : NULL;
-    if (data == NULL)
+    if (data == NULL) {
         return TDL_ENOMEM;
+    }
     held->data = data;
     held->cap = (uint32_t)cap;
     return 0;
@@ -76,8 +82,9 @@ static int grow(struct tdl_held *held, size_t len)
 
 static int append(struct tdl_held *held, const void *data, size_t len)
 {
-    if (held->cap - held->len < len && grow(held, len) < 0)
+    if (held->cap - held->len < len && grow(held, len) < 0) {
         return TDL_ENOMEM;
+    }
     if (len > 0) {
         memcpy(held->data + held->len, data, len);
         held->len += (uint32_t)len;
@@ -90,8 +97,9 @@ static int append(struct tdl_held *held, const void *data, size_t len)
 static struct tdl_held *block_new(struct tdl_hold *h, const void *data, size_t len)
 {
     struct tdl_held *held = spare_pop(h);
-    if (held == NULL && (held = tdl_calloc(1, sizeof *held)) == NULL)
+    if (held == NULL && (held = tdl_calloc(1, sizeof *held)) == NULL) {
         return NULL;
+    }
     tdl_node_init(&held->node);
     held->len = held->sent = held->count = 0;
     held->error = 0;
@@ -109,21 +117,26 @@ static bool publish_first(struct tdl_hold *h, struct tdl_held *held)
 {
     uint32_t word = tdl_load_relaxed_u32(&h->word) + TDL__HOLD_COUNT_ONE + TDL__HOLD_HELD;
     tdl_node_insert_before(&h->entries, &held->node);
+    tdl_store_relaxed_u64(&h->begun_ns, tdl_clock_ns());
     tdl_store_seq_u32(&h->word, word);
-    if (tdl__sender_is_awake() || tdl__sender_rouse())
+    if (tdl__sender_is_awake() || tdl__sender_rouse()) {
         return true;
-    if (!tdl__hold_enter(h, TDL__HOLD_NONE))
+    }
+    if (!tdl__hold_enter(h, TDL__HOLD_NONE)) {
         return true; /* a fork has sent it meanwhile */
+    }
     tdl_node_remove(&held->node);
     return false;
 }
 
 static bool publish(struct tdl_hold *h, struct tdl_held *held)
 {
-    if (!tdl_node_is_linked(&h->entries))
+    if (!tdl_node_is_linked(&h->entries)) {
         return publish_first(h, held);
-    if (!tdl__hold_enter(h, TDL__HOLD_BUSY))
+    }
+    if (!tdl__hold_enter(h, TDL__HOLD_BUSY)) {
         return false;
+    }
     tdl_node_insert_before(&h->entries, &held->node);
     tdl__hold_leave(h, TDL__HOLD_HELD);
     return true;
@@ -132,12 +145,14 @@ static bool publish(struct tdl_hold *h, struct tdl_held *held)
 struct tdl_held *tdl_hold_begin(struct tdl_hold *h, int fd, const int *fd_now, const void *data, size_t len)
 {
     struct tdl_held *held = tdl_hold_is_late(h) ? NULL : block_new(h, data, len);
-    if (held == NULL)
+    if (held == NULL) {
         return NULL;
+    }
     held->fd = fd;
     held->fd_now = fd_now;
-    if (publish(h, held))
+    if (publish(h, held)) {
         return held;
+    }
     tdl_hold_end(h, held);
     return NULL;
 }
@@ -145,8 +160,9 @@ struct tdl_held *tdl_hold_begin(struct tdl_hold *h, int fd, const int *fd_now, c
 int tdl_held_append(struct tdl_hold *h, struct tdl_held *held, const void *data, size_t len)
 {
     TDL_ASSERT(tdl_node_is_linked(&held->node));
-    if (!tdl__hold_enter(h, TDL__HOLD_BUSY))
+    if (!tdl__hold_enter(h, TDL__HOLD_BUSY)) {
         return TDL_EAGAIN;
+    }
     int code = append(held, data, len);
     tdl__hold_leave(h, TDL__HOLD_HELD);
     return code;
@@ -163,8 +179,9 @@ void tdl_hold_take(struct tdl_hold *h, struct tdl_held *held)
     bool last = h->entries.next == &held->node && h->entries.prev == &held->node;
     bool mine = tdl__hold_enter(h, last ? TDL__HOLD_NONE : TDL__HOLD_BUSY);
     tdl_node_remove(&held->node);
-    if (mine && !last)
+    if (mine && !last) {
         tdl__hold_leave(h, TDL__HOLD_HELD);
+    }
 }
 
 void tdl_hold_end(struct tdl_hold *h, struct tdl_held *held)
@@ -187,6 +204,7 @@ bool tdl_hold_is_late(const struct tdl_hold *h)
 void tdl_hold_over(struct tdl_hold *h)
 {
     TDL_ASSERT(!tdl_node_is_linked(&h->entries));
-    if (tdl_hold_is_late(h))
+    if (tdl_hold_is_late(h)) {
         tdl__hold_leave(h, TDL__HOLD_NONE);
+    }
 }

@@ -25,8 +25,9 @@ static inline bool tdl__hold_enter(struct tdl_hold *h, uint32_t state)
     for (;;) {
         uint32_t is = word & TDL__HOLD_STATE;
         if (is == TDL__HOLD_HELD) {
-            if (tdl_cas_acq_rel_u32(&h->word, &word, (word & ~(uint32_t)TDL__HOLD_STATE) | state))
+            if (tdl_cas_acq_rel_u32(&h->word, &word, (word & ~(uint32_t)TDL__HOLD_STATE) | state)) {
                 return true;
+            }
         } else if (is == TDL__HOLD_BUSY) {
             tdl__hold_wait();
             word = tdl_load_acquire_u32(&h->word);
@@ -52,7 +53,7 @@ void tdl__sender_open(struct tdl_hold *h);
 /* Take it out again; the last one ends the thread. */
 void tdl__sender_close(struct tdl_hold *h);
 
-/* Whether the thread exists and will look within a millisecond. */
+/* Whether the thread exists and will look before anything that begins now has waited for too long. */
 bool tdl__sender_is_awake(void);
 
 /* Wake the thread, or start it if there is none; false if there can be none now. */

@@ -1,10 +1,10 @@
 #include "pool_internal.h"
 
 #include <errno.h>
-#include <time.h>
 
 #include "treadle/alloc.h"
 #include "treadle/assert.h"
+#include "treadle/clock.h"
 
 /* Every pool with memory in this process. It is per process because fork handlers are, and can't be
  * unregistered. */
@@ -22,8 +22,9 @@ static uint64_t grace_end_locked(const struct tdl_pool *pool)
     uint64_t end_ns = 0;
     for (const struct tdl_node *node = pool->workers.next; node != &pool->workers; node = node->next) {
         const struct tdl__worker *worker = TDL_CONTAINER_OF(node, struct tdl__worker, all);
-        if (worker->started_ns != 0 && worker->started_ns + pool->fork_grace_ns > end_ns)
+        if (worker->started_ns != 0 && worker->started_ns + pool->fork_grace_ns > end_ns) {
             end_ns = worker->started_ns + pool->fork_grace_ns;
+        }
     }
     return end_ns;
 }
@@ -35,9 +36,10 @@ static void quieten_locked(struct tdl_pool *pool)
     pool->forking = true;
     for (;;) {
         uint64_t end_ns = grace_end_locked(pool);
-        if (tdl__pool_now_ns() >= end_ns)
+        if (tdl_clock_ns() >= end_ns) {
             return;
-        struct timespec end = {(time_t)(end_ns / 1000000000u), (long)(end_ns % 1000000000u)};
+        }
+        struct timespec end = tdl_clock_timespec(end_ns);
         (void)pthread_cond_timedwait(&pool->quiet, &pool->lock, &end);
     }
 }
@@ -50,15 +52,17 @@ static void fork_prepare(void)
         pthread_mutex_lock(&pool->lock);
         quieten_locked(pool);
         /* No post is in flight while these are held, so the child finds its inboxes whole. */
-        for (struct tdl_node *at = pool->workers.next; at != &pool->workers; at = at->next)
+        for (struct tdl_node *at = pool->workers.next; at != &pool->workers; at = at->next) {
             pthread_mutex_lock(&TDL_CONTAINER_OF(at, struct tdl__worker, all)->deliver);
+        }
     }
 }
 
 static void unlock_delivers_locked(struct tdl_pool *pool)
 {
-    for (struct tdl_node *at = pool->workers.next; at != &pool->workers; at = at->next)
+    for (struct tdl_node *at = pool->workers.next; at != &pool->workers; at = at->next) {
         pthread_mutex_unlock(&TDL_CONTAINER_OF(at, struct tdl__worker, all)->deliver);
+    }
 }
 
 static void fork_parent(void)
@@ -69,10 +73,11 @@ static void fork_parent(void)
         pool->forking = false;
         /* Threads that came to the queue while the fork went on have gone idle. */
         struct tdl__wakeup wakeup = tdl__workers_dispatch_locked(pool);
-        if (wakeup.start)
+        if (wakeup.start) {
             (void)tdl__workers_start_locked(pool);
-        else if (wakeup.signal != NULL)
+        } else if (wakeup.signal != NULL) {
             pthread_cond_signal(&wakeup.signal->wake);
+        }
         pthread_mutex_unlock(&pool->lock);
     }
     pthread_mutex_unlock(&registry.lock);
@@ -96,8 +101,9 @@ static void start_anew_locked(struct tdl_pool *pool, struct tdl_node *orphans)
 {
     struct tdl_node *lists[] = {&pool->workers, &pool->spare};
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
-        while (tdl_node_is_linked(lists[i]))
+        while (tdl_node_is_linked(lists[i])) {
             bury_worker_locked(pool, TDL_CONTAINER_OF(lists[i]->next, struct tdl__worker, all), orphans);
+        }
     }
     for (uint32_t i = 0; i < pool->class_count; i++) {
         struct tdl__class *cls = &pool->classes[i];
@@ -109,8 +115,9 @@ static void start_anew_locked(struct tdl_pool *pool, struct tdl_node *orphans)
         cls->running = 0;
         cls->waiting_count = 0;
     }
-    for (struct tdl_node *node = pool->forked.next; node != &pool->forked; node = node->next)
+    for (struct tdl_node *node = pool->forked.next; node != &pool->forked; node = node->next) {
         tdl__job_set_state(TDL_CONTAINER_OF(node, struct tdl_job, node), TDL_JOB_IDLE);
+    }
     tdl_node_init(&pool->idle);
     pool->lingering = NULL;
     pool->idle_count = 0;

@@ -49,10 +49,11 @@ enum tdl_job_state tdl__job_give_up(struct tdl_job *job)
  * their owner. */
 static void take_out_locked(struct tdl_pool *pool, struct tdl_job *job, uint32_t state)
 {
-    if (state == TDL_JOB_IDLE)
+    if (state == TDL_JOB_IDLE) {
         tdl_node_remove(&job->node);
-    else
+    } else {
         tdl__class_remove_locked(&pool->classes[job->job_class], job);
+    }
 }
 
 /* Under the lock a linked job stays linked. One that is not linked may be freed by its worker as soon as the
@@ -64,11 +65,13 @@ bool tdl_job_cancel(struct tdl_pool *pool, struct tdl_job *job)
     uint32_t before = TDL_JOB_WAITING;
     bool won = tdl_cas_acq_rel_u32(&job->state, &before, TDL_JOB_CANCELED); /* MO-5 */
     TDL_ASSERT(!linked || won || before == TDL_JOB_IDLE);
-    if (linked)
+    if (linked) {
         take_out_locked(pool, job, before);
+    }
     pthread_mutex_unlock(&pool->lock);
-    if (linked)
+    if (linked) {
         job->release(job);
+    }
     return won || linked;
 }
 
@@ -78,11 +81,13 @@ bool tdl_job_abandon(struct tdl_pool *pool, struct tdl_job *job)
     bool linked = tdl_node_is_linked(&job->node);
     uint32_t before = (uint32_t)tdl__job_give_up(job); /* MO-5 */
     TDL_ASSERT(linked ? before <= TDL_JOB_WAITING : before >= TDL_JOB_WAITING && before <= TDL_JOB_DONE);
-    if (linked)
+    if (linked) {
         take_out_locked(pool, job, before);
+    }
     pthread_mutex_unlock(&pool->lock);
-    if (linked)
+    if (linked) {
         job->release(job);
+    }
     return before != TDL_JOB_DONE;
 }
 

@@ -1,22 +1,15 @@
 #include "pool_internal.h"
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "treadle/alloc.h"
 #include "treadle/assert.h"
+#include "treadle/clock.h"
 #include "treadle/status.h"
 
-#define IDLE_NS_DEFAULT 10000000000u
-#define FORK_GRACE_NS_DEFAULT 5000000u
-
-uint64_t tdl__pool_now_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
+#define IDLE_NS_DEFAULT (10 * TDL_NS_PER_S)
+#define FORK_GRACE_NS_DEFAULT (5 * TDL_NS_PER_MS)
 
 /* Timed waits on the clock that nobody sets. */
 void tdl__cond_init(pthread_cond_t *cond)
@@ -31,11 +24,13 @@ void tdl__cond_init(pthread_cond_t *cond)
 static bool options_are_valid(const struct tdl_pool_options *options)
 {
     if (options == NULL || options->classes < 1 || options->classes > TDL_POOL_CLASS_MAX ||
-        options->slots == NULL)
+        options->slots == NULL) {
         return false;
+    }
     for (uint32_t i = 0; i < options->classes; i++) {
-        if (options->slots[i] < 1 || options->slots[i] > 65536u)
+        if (options->slots[i] < 1 || options->slots[i] > 65536u) {
             return false;
+        }
     }
     return true;
 }
@@ -43,21 +38,25 @@ static bool options_are_valid(const struct tdl_pool_options *options)
 static size_t stack_size(size_t wanted)
 {
     long least = sysconf(_SC_THREAD_STACK_MIN);
-    if (wanted != 0 && least > 0 && wanted < (size_t)least)
+    if (wanted != 0 && least > 0 && wanted < (size_t)least) {
         return (size_t)least;
+    }
     return wanted;
 }
 
 int tdl_pool_open(struct tdl_pool **out, const struct tdl_pool_options *options)
 {
-    if (out == NULL)
+    if (out == NULL) {
         return TDL_EINVAL;
+    }
     *out = NULL;
-    if (!options_are_valid(options))
+    if (!options_are_valid(options)) {
         return TDL_EINVAL;
+    }
     struct tdl_pool *pool = tdl_calloc(1, sizeof *pool);
-    if (pool == NULL)
+    if (pool == NULL) {
         return TDL_ENOMEM;
+    }
     for (uint32_t i = 0; i < options->classes; i++) {
         tdl__class_init(&pool->classes[i], options->slots[i]);
         pool->thread_limit += options->slots[i];
@@ -100,8 +99,9 @@ void tdl__pool_free(struct tdl_pool *pool)
 static bool refuse_locked(struct tdl_pool *pool, struct tdl_job *job)
 {
     struct tdl__class *cls = &pool->classes[job->job_class];
-    if (cls->running > 0 || pool->idle_count > 0 || !tdl_node_is_linked(&job->node))
+    if (cls->running > 0 || pool->idle_count > 0 || !tdl_node_is_linked(&job->node)) {
         return false;
+    }
     tdl__class_remove_locked(cls, job);
     tdl__job_set_state(job, TDL_JOB_IDLE);
     return true;
@@ -111,8 +111,9 @@ int tdl_pool_submit(struct tdl_pool *pool, struct tdl_job *job, uint32_t job_cla
                     struct tdl_link *done)
 {
     if (pool == NULL || job_class >= pool->class_count || inbox == NULL || done == NULL ||
-        tdl_job_state(job) != TDL_JOB_IDLE)
+        tdl_job_state(job) != TDL_JOB_IDLE) {
         return TDL_EINVAL;
+    }
     job->job_class = job_class;
     job->inbox = inbox;
     job->done = done;
@@ -125,8 +126,9 @@ int tdl_pool_submit(struct tdl_pool *pool, struct tdl_job *job, uint32_t job_cla
     if (wakeup.start) {
         /* Under the lock, so that a failure is this caller's to report and nobody relies on it. */
         status = tdl__workers_start_locked(pool);
-        if (status != 0 && !refuse_locked(pool, job))
+        if (status != 0 && !refuse_locked(pool, job)) {
             status = 0;
+        }
         wakeup.start = false;
     }
     pthread_mutex_unlock(&pool->lock);
@@ -176,8 +178,9 @@ static void detach_locked(struct tdl_pool *pool, const struct tdl_inbox *inbox, 
     for (struct tdl_node *node = pool->workers.next; node != &pool->workers; node = node->next) {
         struct tdl__worker *worker = TDL_CONTAINER_OF(node, struct tdl__worker, all);
         pthread_mutex_lock(&worker->deliver);
-        if (worker->job != NULL && posts_to(worker->job, inbox))
+        if (worker->job != NULL && posts_to(worker->job, inbox)) {
             (void)tdl__job_give_up(worker->job); /* MO-5 */
+        }
         pthread_mutex_unlock(&worker->deliver);
     }
 }
@@ -196,8 +199,9 @@ void tdl_pool_detach(struct tdl_pool *pool, struct tdl_inbox *inbox)
 void tdl_pool_close(struct tdl_pool *pool)
 {
     struct tdl_node waiting;
-    if (pool == NULL)
+    if (pool == NULL) {
         return;
+    }
     tdl_node_init(&waiting);
     pthread_mutex_lock(&pool->lock);
     TDL_ASSERT(!pool->closed);
@@ -207,8 +211,9 @@ void tdl_pool_close(struct tdl_pool *pool)
     bool last = pool->threads == 0;
     pthread_mutex_unlock(&pool->lock);
     tdl__pool_release_list(&waiting);
-    if (last)
+    if (last) {
         tdl__pool_free(pool);
+    }
 }
 
 struct tdl_job *tdl_pool_take_forked(struct tdl_pool *pool)

@@ -87,7 +87,6 @@ void tdl__registry_remove(struct tdl_pool *pool);
 /* pool.c */
 void tdl__pool_free(struct tdl_pool *pool);
 void tdl__pool_release_list(struct tdl_node *jobs);
-uint64_t tdl__pool_now_ns(void);
 void tdl__cond_init(pthread_cond_t *cond);
 
 /* job.c */

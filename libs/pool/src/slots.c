@@ -33,8 +33,9 @@ static bool class_is_runnable(const struct tdl__class *cls)
 bool tdl__slots_runnable_locked(const struct tdl_pool *pool)
 {
     for (uint32_t i = 0; i < pool->class_count; i++) {
-        if (class_is_runnable(&pool->classes[i]))
+        if (class_is_runnable(&pool->classes[i])) {
             return true;
+        }
     }
     return false;
 }
@@ -45,8 +46,9 @@ struct tdl_job *tdl__slots_take_locked(struct tdl_pool *pool)
     for (uint32_t i = 0; i < pool->class_count; i++) {
         uint32_t at = (pool->class_next + i) % pool->class_count;
         struct tdl__class *cls = &pool->classes[at];
-        if (!class_is_runnable(cls))
+        if (!class_is_runnable(cls)) {
             continue;
+        }
         struct tdl_job *job = TDL_CONTAINER_OF(cls->waiting.next, struct tdl_job, node);
         tdl__class_remove_locked(cls, job);
         cls->running++;

@@ -3,10 +3,10 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "treadle/alloc.h"
 #include "treadle/assert.h"
+#include "treadle/clock.h"
 #include "treadle/failpoint.h"
 #include "treadle/inbox.h"
 #include "treadle/status.h"
@@ -17,8 +17,9 @@
 /* The idle thread that is quickest to come. */
 static struct tdl__worker *choose_locked(struct tdl_pool *pool)
 {
-    if (pool->lingering != NULL && tdl_node_is_linked(&pool->lingering->idle))
+    if (pool->lingering != NULL && tdl_node_is_linked(&pool->lingering->idle)) {
         return pool->lingering;
+    }
     return TDL_CONTAINER_OF(pool->idle.next, struct tdl__worker, idle);
 }
 
@@ -34,8 +35,9 @@ static void call_locked(struct tdl__worker *worker)
 struct tdl__wakeup tdl__workers_dispatch_locked(struct tdl_pool *pool)
 {
     struct tdl__wakeup wakeup = {NULL, false};
-    if (pool->waking || pool->forking || !tdl__slots_runnable_locked(pool))
+    if (pool->waking || pool->forking || !tdl__slots_runnable_locked(pool)) {
         return wakeup;
+    }
     if (tdl_node_is_linked(&pool->idle)) {
         struct tdl__worker *worker = choose_locked(pool);
         call_locked(worker);
@@ -61,13 +63,14 @@ void tdl__workers_wake_all_locked(struct tdl_pool *pool)
 static void linger_locked(struct tdl__worker *worker)
 {
     struct tdl_pool *pool = worker->pool;
-    uint64_t until_ns = tdl__pool_now_ns() + pool->linger_ns;
+    uint64_t until_ns = tdl_clock_ns() + pool->linger_ns;
     pool->lingering = worker;
     pthread_mutex_unlock(&pool->lock);
     do {
-        for (int i = 0; i < LOOKS_PER_CLOCK && !tdl_load_acquire_u32(&worker->woken); i++)
+        for (int i = 0; i < LOOKS_PER_CLOCK && !tdl_load_acquire_u32(&worker->woken); i++) {
             tdl_cpu_pause();
-    } while (!tdl_load_acquire_u32(&worker->woken) && tdl__pool_now_ns() < until_ns);
+        }
+    } while (!tdl_load_acquire_u32(&worker->woken) && tdl_clock_ns() < until_ns);
     pthread_mutex_lock(&pool->lock);
     pool->lingering = NULL;
     tdl_patience_tell(&pool->patience, tdl_load_relaxed_u32(&worker->woken));
@@ -77,18 +80,21 @@ static void linger_locked(struct tdl__worker *worker)
 static bool wait_for_job_locked(struct tdl__worker *worker)
 {
     struct tdl_pool *pool = worker->pool;
-    if (pool->closed)
+    if (pool->closed) {
         return false;
-    uint64_t until_ns = tdl__pool_now_ns() + pool->idle_ns;
-    struct timespec until = {(time_t)(until_ns / 1000000000u), (long)(until_ns % 1000000000u)};
+    }
+    uint64_t until_ns = tdl_clock_ns() + pool->idle_ns;
+    struct timespec until = tdl_clock_timespec(until_ns);
     tdl_store_relaxed_u32(&worker->woken, false);
     tdl_node_insert_before(pool->idle.next, &worker->idle);
     pool->idle_count++;
-    if (pool->linger_ns != 0 && pool->lingering == NULL && tdl_patience_watches(&pool->patience))
+    if (pool->linger_ns != 0 && pool->lingering == NULL && tdl_patience_watches(&pool->patience)) {
         linger_locked(worker);
+    }
     int rc = 0;
-    while (!tdl_load_relaxed_u32(&worker->woken) && rc != ETIMEDOUT)
+    while (!tdl_load_relaxed_u32(&worker->woken) && rc != ETIMEDOUT) {
         rc = pthread_cond_timedwait(&worker->wake, &pool->lock, &until);
+    }
     if (tdl_load_relaxed_u32(&worker->woken)) {
         pool->waking = false;
         return true;
@@ -103,16 +109,19 @@ static void perform(struct tdl__worker *worker, struct tdl_job *job)
 {
     bool deliver = false;
     bool started = tdl__job_start(job);
-    if (started)
+    if (started) {
         job->work(job);
+    }
     /* The lock tells a closing owner that no post is in flight; after the post the job is the owner's. */
     pthread_mutex_lock(&worker->deliver);
-    if (started)
+    if (started) {
         deliver = tdl__job_finish(job) && tdl_inbox_post(job->inbox, job->done) == 0;
+    }
     worker->job = NULL;
     pthread_mutex_unlock(&worker->deliver);
-    if (!deliver)
+    if (!deliver) {
         job->release(job);
+    }
 }
 
 static void leave_locked(struct tdl__worker *worker)
@@ -123,8 +132,9 @@ static void leave_locked(struct tdl__worker *worker)
     pool->threads--;
     bool last = pool->closed && pool->threads == 0;
     pthread_mutex_unlock(&pool->lock);
-    if (last)
+    if (last) {
         tdl__pool_free(pool);
+    }
 }
 
 static void *worker_main(void *arg)
@@ -139,13 +149,14 @@ static void *worker_main(void *arg)
     for (;;) {
         struct tdl_job *job = pool->forking ? NULL : tdl__slots_take_locked(pool);
         if (job == NULL) {
-            if (wait_for_job_locked(worker))
+            if (wait_for_job_locked(worker)) {
                 continue;
+            }
             break;
         }
         uint32_t job_class = job->job_class;
         worker->job = job;
-        worker->started_ns = tdl__pool_now_ns();
+        worker->started_ns = tdl_clock_ns();
         struct tdl__wakeup wakeup = tdl__workers_dispatch_locked(pool);
         pthread_mutex_unlock(&pool->lock);
         tdl__workers_wake(pool, wakeup);
@@ -153,8 +164,9 @@ static void *worker_main(void *arg)
         pthread_mutex_lock(&pool->lock);
         worker->started_ns = 0;
         tdl__slots_give_locked(pool, job_class);
-        if (pool->forking)
+        if (pool->forking) {
             pthread_cond_signal(&pool->quiet);
+        }
     }
     leave_locked(worker);
     return NULL;
@@ -168,8 +180,9 @@ static struct tdl__worker *worker_get_locked(struct tdl_pool *pool)
         tdl_node_remove(&worker->all);
     } else {
         worker = tdl_calloc(1, sizeof *worker);
-        if (worker == NULL)
+        if (worker == NULL) {
             return NULL;
+        }
         tdl__cond_init(&worker->wake);
         pthread_mutex_init(&worker->deliver, NULL);
         tdl_node_init(&worker->all);
@@ -188,13 +201,16 @@ static int create_thread(struct tdl_pool *pool, struct tdl__worker *worker)
     pthread_t thread;
     sigset_t all;
     sigset_t before;
-    if (TDL_FAIL(TDL_FAIL_THREAD))
+    if (TDL_FAIL(TDL_FAIL_THREAD)) {
         return EAGAIN;
-    if (pthread_attr_init(&attr) != 0)
+    }
+    if (pthread_attr_init(&attr) != 0) {
         return ENOMEM;
+    }
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    if (pool->stack_bytes != 0)
+    if (pool->stack_bytes != 0) {
         pthread_attr_setstacksize(&attr, pool->stack_bytes);
+    }
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&thread, &attr, worker_main, worker);
@@ -227,15 +243,17 @@ int tdl__workers_start_locked(struct tdl_pool *pool)
 
 void tdl__workers_wake(struct tdl_pool *pool, struct tdl__wakeup wakeup)
 {
-    if (wakeup.signal != NULL)
+    if (wakeup.signal != NULL) {
         pthread_cond_signal(&wakeup.signal->wake);
+    }
     if (wakeup.start) {
         pthread_mutex_lock(&pool->lock);
         /* A failed start is tried again by the next thread that ends a job. */
-        if (pool->closed || pool->threads >= pool->thread_limit)
+        if (pool->closed || pool->threads >= pool->thread_limit) {
             pool->waking = false;
-        else
+        } else {
             (void)tdl__workers_start_locked(pool);
+        }
         pthread_mutex_unlock(&pool->lock);
     }
 }

@@ -42,7 +42,7 @@ static int module_exec(PyObject *module)
         return -1;
     }
 #endif
-    if (tdl__uv_setup(tdl__state_of_module(module)) < 0 || tdl__state_init(module) < 0 ||
+    if (tdl__uv_setup(&tdl__state_of_module(module)->poll_model) < 0 || tdl__state_init(module) < 0 ||
         tdl__handle_types(module) < 0 || tdl__loop_type(module) < 0 || tdl__stream_type(module) < 0 ||
         tdl__acceptor_type(module) < 0 || tdl__sockwait_type(module) < 0 || tdl__job_type(module) < 0 ||
         tdl__udp_type(module) < 0 || tdl__tls_types(module) < 0 ||

@@ -23,14 +23,14 @@
 
 #include "ground/audit.h"
 #include "dns/dns.h"
-#include "poll/gate.h"
+#include "ground/fileno.h"
 #include "ground/standard.h"
+#include "poll/poller.h"
 #include "streams/streams.h"
 
 typedef struct tdl_loop TdlLoop;
 typedef struct tdl_handle TdlHandle;
 typedef struct tdl_timer_handle TdlTimerHandle;
-struct tdl_watch;
 
 /* Every name that a hot path looks up, interned once per module. */
 #define TDL_NAMES(XX)                                                                                        \
@@ -194,56 +194,6 @@ struct tdl_timer_handle {
     double when;
 };
 
-/* Where an I/O event goes: the item that a readable or writable descriptor queues, and the object that holds
- * it. */
-struct tdl_watch_side {
-    struct tdl_item *item;
-    PyObject *owner; /* a reference while registered; visited by the loop */
-};
-
-/* A descriptor that libuv polls. The block outlives its Python owners until libuv's close callback. */
-struct tdl_watch {
-    uv_poll_t poll;
-    TdlLoop *loop;
-    int fd;
-    int error;       /* why the kernel would not watch it, until its owner is told */
-    uint8_t want;    /* UV_READABLE and UV_WRITABLE bits that have a side */
-    uint8_t armed;   /* poll: what libuv has been asked for */
-    uint8_t revents; /* poll: what libuv reported since the last dispatch */
-    bool ready;      /* libuv knows the handle; made while the loop slept, it is told before the next poll */
-    bool entered;    /* the descriptor stands in epoll */
-    bool dirty;      /* stands in the loop's dirty list */
-    bool fired;      /* poll: stands in the loop's fired list */
-    bool closing;
-    bool edge;       /* whoever reads tells when it has drained it, so one event each will do */
-    bool level;      /* a short read has not drained this one: the kernel tells of what is there, for good */
-    bool armed_edge; /* poll: the kernel tells what arrives, not what is there */
-    bool ended;      /* the peer will send no more, and nothing new will tell it again */
-    bool news;       /* poll: the kernel told of something, and nobody has read since */
-    struct tdl_watch *next_dirty;
-    struct tdl_watch *next_fired;
-    struct tdl_node again; /* in the loop's ring while there may be more than the kernel will tell of */
-    struct tdl_watch_side reader, writer;
-    PyObject *fileobj; /* what add_reader or add_writer was given first: it lives, and is found when closed */
-    PyObject
-        *sock_ref; /* weak: the socket object of sock_recv and the like, by which a reused number is told */
-    PyObject
-        *transport; /* borrowed: the transport that owns this descriptor, while nobody else may watch it */
-    struct tdl_watch **holder; /* that transport's pointer to this watch, cleared on release */
-};
-
-/* One loop's part of libuv: allocated apart, since libuv keeps pointers into it until every handle is closed.
- */
-struct tdl_uv {
-    uv_loop_t uv;
-    uv_poll_t
-        *wake_poll; /* each in a block of its own: a forked child opens a new one while the old closes */
-    uv_poll_t *signal_poll;
-    uv_poll_t *guard_poll;
-    uv_timer_t timer;
-    bool timer_active;
-};
-
 /* How far producers on other threads may run ahead of the loop (pace.c). */
 struct tdl_pace {
     int32_t posts;    /* call_soon_threadsafe() since the last poll, less what was granted to a loop that stands */
@@ -266,23 +216,15 @@ struct tdl_loop {
     struct tdl_loop_standard standard;
     struct tdl_sched sched;
     struct tdl_host host;
-    struct tdl_wake wake;
     struct tdl_inbox inbox;
-    struct tdl_gate gate;
+    struct tdl_poller poller;
     struct tdl_dns dns;
     struct tdl_pace pace;
-    struct tdl_uv *uv;
-    struct tdl_watch **watches; /* by descriptor */
-    int watches_len;
-    struct tdl_watch *dirty; /* watches whose interest changed since the last poll */
-    struct tdl_watch *spare; /* let go, with handles that libuv still knows */
-    int spare_count;
-    bool lingering;          /* a dirty watch was let go and still stands in epoll */
-    struct tdl_node again;   /* watches to find readable at the next poll, whatever the kernel says */
-    struct tdl_watch *fired; /* poll: watches with revents */
-    struct tdl_watch **fired_tail;
     struct tdl_hold hold;        /* what stream transports wrote in this step and have not sent */
-    struct tdl_item hold_item;   /* sends it at the step's end */
+    struct tdl_item hold_item;   /* sends it at the generation's end */
+    struct tdl_item enough_item; /* at the step's end: it is enough, or the step was late */
+    uint32_t held_count;         /* transports that began to hold since it was sent */
+    uint32_t held_max;           /* of them, how many may */
     struct files_context *files; /* file contexts with operations to submit before the poll */
     PyObject *debug_info;        /* {handle address: [source traceback, repr]} in debug mode */
     struct tdl_queue answered;   /* items that the next poll finds ready without asking the kernel */
@@ -296,27 +238,14 @@ struct tdl_loop {
     PyObject *transports; /* {descriptor: transport} of the transports that are Python, by weak reference */
     PyObject *tls_records, *tls_plain; /* memory for TLS, made when first needed; holds no references */
     char *read_buffer; /* shared by all stream transports of this loop: they read one at a time */
-    uint32_t fork_seen;
-    int signal_rfd, signal_wfd;
-    int guard_fd;          /* a timer's, that ends a sleep without the wakeup descriptor; -1 if there are none */
     int wakeup_theirs;     /* CPython's wakeup descriptor while the loop has put it aside; -1 for none */
-    bool uv_busy;     /* poll: the last uv_run handled something, so poll again */
-    bool slept;       /* the last turn slept in libuv */
     bool others;      /* since the last poll: another thread may want the GIL */
-    bool uv_dirty;    /* libuv has interest changes or closing handles of ours to work on */
-    bool signal_seen; /* poll: the signal descriptor was readable */
-    bool parked;      /* the loop's thread sleeps in libuv, or is about to */
-    bool in_uv;       /* the loop's thread runs libuv without the GIL: nobody else may call libuv */
-    bool gate_off;    /* switched off by option or environment */
     bool hurried;     /* the next poll may not sleep: the two above say why */
     bool turning;     /* in _run, whatever the overridable is_running says */
     bool signals;     /* _run is in the thread that handles signals */
-    bool guard_armed;
-    bool guard_due; /* the next sleep may be long: it takes the wakeup descriptor */
     bool wakeup_taken; /* the wakeup descriptor is the loop's until its sleep is over */
     bool gather_all;  /* for tests: every transport holds its small writes */
     bool closing;     /* close runs destructors, which may ask for it again */
-    int fork_error;   /* why libuv could not be given an epoll of its own in this child */
     bool quiescent;   /* a turn works off what it schedules before the next poll */
     bool closed;
     bool debug;
@@ -388,7 +317,6 @@ PyObject *tdl__loop_run_once(PyObject *self, PyObject *ignored);
 
 /* signals.c: the wakeup descriptor is taken before a turn that may sleep (-1 if a signal's handler raised), held when the sleep
  * begins, and given back before anything else runs */
-enum { TDL_WAKEUP_IS_CHEAP = PY_VERSION_HEX >= 0x030D0000 }; /* to swap; else guard_fd is needed */
 int tdl__signals_before_turn(TdlLoop *loop, bool idle);
 void tdl__signals_hold(TdlLoop *loop);
 void tdl__signals_give(TdlLoop *loop);
@@ -399,47 +327,14 @@ void tdl__host_init(TdlLoop *loop);
 uint64_t tdl__clock_ns(void);
 void tdl__loop_wake(TdlLoop *loop);
 
-/* uvhandle.c: opening and closing the loop's libuv */
-int tdl__uv_open(TdlLoop *loop);
-void tdl__uv_close(TdlLoop *loop);
-int tdl__uv_check_fork(TdlLoop *loop);
-bool tdl__uv_forked(const TdlLoop *loop);
-int tdl__uv_setup(struct tdl_module_state *st);
-int tdl__poll_init(TdlLoop *loop, uv_poll_t *poll);
-void tdl__poll_park(uv_poll_t *poll);
-int tdl__poll_enter(TdlLoop *loop, uv__io_t *io, uint32_t events);
-void tdl__raise_uv(int code);
-
-/* fileno.c */
-PyObject *tdl__number_of(PyObject *fileobj);
-int tdl__fd_of(PyObject *fileobj);
-int tdl__fd_of_open(PyObject *fileobj);
-const int *tdl__socket_number(TdlLoop *loop, PyObject *sock, int fd);
-
-/* poller.c */
-extern PyMethodDef tdl__poller_methods[];
-struct tdl_watch *tdl__watch_get(TdlLoop *loop, int fd);
-int tdl__watch_set(struct tdl_watch *w, int event, struct tdl_item *item, PyObject *owner);
-bool tdl__watch_failed(struct tdl_watch *w);
-bool tdl__watch_unset(struct tdl_watch *w, int event);
+/* readers.c */
+extern PyMethodDef tdl__reader_methods[];
 void tdl__watch_retire(struct tdl_watch *w, int event);
-void tdl__watch_release(struct tdl_watch *w);
-void tdl__watch_again(struct tdl_watch *w);
-void tdl__watch_drained(struct tdl_watch *w);
-bool tdl__poller_again(TdlLoop *loop);
-void tdl__poller_apply(TdlLoop *loop);
-void tdl__poller_dispatch(TdlLoop *loop, struct tdl_queue *io);
-void tdl__poller_close(TdlLoop *loop);
-int tdl__poller_traverse(TdlLoop *loop, visitproc visit, void *arg);
-struct tdl_watch *tdl__watch_fresh(TdlLoop *loop, int fd, bool sure);
-struct tdl_watch *tdl__watch_of_socket(TdlLoop *loop, int fd, PyObject *sock);
-void tdl__watch_rest(struct tdl_watch *w, int event);
-char *tdl__read_buffer(TdlLoop *loop);
-void tdl__poller_after_fork(TdlLoop *loop);
 int tdl__has_transports(TdlLoop *loop);
 
 /* loop.c */
 int tdl__loop_type(PyObject *module);
+char *tdl__read_buffer(TdlLoop *loop);
 void tdl__callback_failed(TdlLoop *loop, TdlHandle *h);
 bool tdl__is_exit_exception(void);
 int tdl__check_closed(TdlLoop *loop);
@@ -454,7 +349,9 @@ enum { TDL_MIXIN_SLOTS = 4 };
 int tdl__stream_type(PyObject *module);
 int tdl__acceptor_type(PyObject *module);
 PyObject *tdl__stream_item_owner(struct tdl_item *item);
-void tdl__streams_send_held(struct tdl_item *item);
+void tdl__streams_send_held(TdlLoop *loop);
+void tdl__streams_generation_ended(struct tdl_item *item);
+void tdl__streams_enough_held(struct tdl_item *item);
 int tdl__parse_write_limits(TdlLoop *loop, PyObject *args, PyObject *kwargs, size_t *high_water,
                             size_t *low_water);
 int tdl__parse_water(PyObject *value, size_t *water);

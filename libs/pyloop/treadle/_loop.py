@@ -30,6 +30,7 @@ from ._sockets import Sockets
 from ._support import outside_of_tasks, run_handle
 
 _UnixLoop: Any = asyncio.SelectorEventLoop
+_Socket = socket.socket
 
 
 @types.coroutine
@@ -145,7 +146,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
     __slots__ = (
         "_asyncgens", "_asyncgens_shutdown_called", "_children", "_clock_resolution", "_coroutine_origin_tracking_enabled",
         "_coroutine_origin_tracking_saved_depth", "_current_handle", "_default_executor", "_exception_handler",
-        "_executor_forks", "_executor_shutdown_called", "_file_context", "_foreign_wakeup", "_internal_fds", "_old_agen_hooks",
+        "_executor_forks", "_executor_shutdown_called", "_file_context", "_foreign_wakeup", "_internal_fds", "_lent", "_old_agen_hooks",
         "_ready", "_scheduled", "_selector", "_signal_arrival", "_signal_handlers", "_timer_cancelled_count",
         "_unix_server_sockets", "_uses_uring", "slow_callback_duration",
     )
@@ -160,6 +161,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         self._scheduled: list[Any] = []
         self._children = {}
         self._foreign_wakeup = None
+        self._lent: Any = weakref.WeakSet()  # sockets that the program gave to transports
         self._signal_arrival = None
         self._executor_forks = _forks
         self._file_context: _treadle.FileContext | None = None  # of treadle.fileio, which makes it
@@ -334,6 +336,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
             if self._sockets_in_place() and not self._overridden(_OF_CONNECT):
                 connect = self._connect_numeric(host, port)
         if connect is None:
+            self._lend(kwargs.get("sock"))
             replaced = self._patched("create_connection")
             if replaced is not None:
                 return await replaced(protocol_factory, host, port, **kwargs)
@@ -355,6 +358,31 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         return transport, protocol
 
     create_connection.__wrapped__ = _UnixLoop.create_connection  # type: ignore[attr-defined]
+
+    async def create_unix_connection(self, protocol_factory: Any, path: Any = None, **kwargs: Any) -> Any:
+        """Connect to a path; return (transport, protocol). Arguments and errors are asyncio's."""
+        self._lend(kwargs.get("sock"))
+        replaced = self._patched("create_unix_connection")
+        if replaced is not None:
+            return await replaced(protocol_factory, path, **kwargs)
+        return await super().create_unix_connection(protocol_factory, path, **kwargs)
+
+    create_unix_connection.__wrapped__ = _UnixLoop.create_unix_connection  # type: ignore[attr-defined]
+
+    async def connect_accepted_socket(self, protocol_factory: Any, sock: Any, **kwargs: Any) -> Any:
+        """Make a transport for a connection accepted elsewhere; return (transport, protocol). Arguments and errors are asyncio's."""
+        self._lend(sock)
+        replaced = self._patched("connect_accepted_socket")
+        if replaced is not None:
+            return await replaced(protocol_factory, sock, **kwargs)
+        return await super().connect_accepted_socket(protocol_factory, sock, **kwargs)
+
+    connect_accepted_socket.__wrapped__ = _UnixLoop.connect_accepted_socket  # type: ignore[attr-defined]
+
+    def _lend(self, sock: Any) -> None:
+        """Note that the program has this socket too, so that its transport sends at once whatever it writes."""
+        if isinstance(sock, _Socket):
+            self._lent.add(sock)
 
     async def create_datagram_endpoint(self, protocol_factory: Any, *args: Any, **kwargs: Any) -> Any:
         """Make a datagram transport; return (transport, protocol). Arguments and errors are asyncio's."""
@@ -398,7 +426,10 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
                 self, sock, protocol, waiter, extra=extra, server=server, **_given(context)
             )
         self._ensure_fd_no_transport(sock)
-        return self._make_stream(sock, protocol, waiter, extra, server, context)
+        transport = self._make_stream(sock, protocol, waiter, extra, server, context)
+        if sock in self._lent:
+            transport._lend()
+        return transport
 
     def _transports_are_plain(self, sock: Any) -> bool:
         """Whether C may go around the methods of a socket, and around the loop's that asyncio's transports call."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import types
 import weakref
 from asyncio import constants, events, format_helpers, futures, tasks, trsock
 from asyncio.log import logger
@@ -29,7 +30,24 @@ class TransportSocket(trsock.TransportSocket):
         transport = self._transport()
         if transport is not None:
             transport.get_write_buffer_size()  # sends what is held for the step's end
+            self._lend_unless_asyncio_asks(sys._getframe(1))
         return self._shown
+
+    def fileno(self) -> int:
+        """Return the descriptor's number."""
+        self._lend_unless_asyncio_asks(sys._getframe(1))  # as its __repr__ does
+        return super().fileno()
+
+    def dup(self) -> Any:
+        """Return a socket of its own for the same connection."""
+        self._lend_unless_asyncio_asks(sys._getframe(1))
+        return super().dup()
+
+    def _lend_unless_asyncio_asks(self, frame: types.FrameType) -> None:
+        """Who has the socket itself, a copy of it or its number may write by it: the transport sends at once from now on."""
+        transport = self._transport()
+        if transport is not None and frame.f_globals is not trsock.__dict__:
+            transport._lend()
 
 
 _wrap_transport_socket = TransportSocket

@@ -2,7 +2,8 @@
 
 treadle leans on asyncio's own set-up code, private parts of it too, so a new minor version may break it anywhere. An
 ImportError would keep those who try it from finding out; silence would leave them with a TypeError from somewhere. So there
-is a warning at import, and where the import itself fails, an ImportError that says why.
+is a warning at import, and where the import itself fails, an ImportError that says why. Threads without the GIL would crash
+treadle, so there is an ImportError where it stays off.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ def checked() -> Iterator[None]:
     version = tuple(sys.version_info[:2])
     if OLDEST <= version <= NEWEST:
         yield
+        _want_gil()
         return
     text = (
         f"treadle is tested on Python {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}, not on {version[0]}.{version[1]}, "
@@ -32,6 +34,15 @@ def checked() -> Iterator[None]:
     except (ImportError, AttributeError) as exc:
         raise ImportError(f"{text} ({exc})") from exc
     warnings.warn(text, RuntimeWarning, stacklevel=_importer())
+
+
+def _want_gil() -> None:
+    """Refuse a free-threaded Python that was told to stay without the GIL, which the module's import turns on otherwise."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise ImportError(
+            "treadle needs the GIL, which PYTHON_GIL=0 or -X gil=0 keeps off: without them this Python turns it on when treadle "
+            "is imported"
+        )
 
 
 def _importer() -> int:

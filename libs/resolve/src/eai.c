@@ -1,5 +1,4 @@
 #include "treadle/lookup.h"
-
 #include "treadle/status.h"
 
 int tdl_eai_status(int eai)

@@ -19,8 +19,9 @@ __attribute__((noinline)) static void ask_forward(struct tdl_lookup *lookup)
     };
     lookup->eai = getaddrinfo(lookup->node, lookup->service, &hints, &lookup->rows);
     lookup->system_errno = lookup->eai == EAI_SYSTEM ? errno : 0;
-    if (lookup->eai != 0)
+    if (lookup->eai != 0) {
         lookup->rows = NULL;
+    }
 }
 
 /* Both names in one block, since the buffers they came in are much longer. */
@@ -29,8 +30,9 @@ static bool keep_names(struct tdl_lookup *lookup, const char *host, const char *
     size_t host_size = strlen(host) + 1;
     size_t service_size = strlen(service) + 1;
     lookup->result_text = tdl_malloc(host_size + service_size);
-    if (lookup->result_text == NULL)
+    if (lookup->result_text == NULL) {
         return false;
+    }
     memcpy(lookup->result_text, host, host_size);
     memcpy(lookup->result_text + host_size, service, service_size);
     lookup->host_name = lookup->result_text;
@@ -48,25 +50,28 @@ __attribute__((noinline)) static void ask_reverse(struct tdl_lookup *lookup)
     lookup->eai = getnameinfo((const struct sockaddr *)&lookup->ask.address, lookup->address_length, host,
                               sizeof host, service, sizeof service, lookup->flags);
     lookup->system_errno = lookup->eai == EAI_SYSTEM ? errno : 0;
-    if (lookup->eai == 0 && !keep_names(lookup, host, service))
+    if (lookup->eai == 0 && !keep_names(lookup, host, service)) {
         lookup->eai = EAI_MEMORY;
+    }
 }
 
 static void lookup_work(struct tdl_job *job)
 {
     struct tdl_lookup *lookup = TDL_CONTAINER_OF(job, struct tdl_lookup, job);
-    if (lookup->reverse)
+    if (lookup->reverse) {
         ask_reverse(lookup);
-    else
+    } else {
         ask_forward(lookup);
+    }
 }
 
 static void lookup_release(struct tdl_job *job)
 {
     struct tdl_lookup *lookup = TDL_CONTAINER_OF(job, struct tdl_lookup, job);
     tdl_lookup_clear(lookup);
-    if (lookup->release != NULL)
+    if (lookup->release != NULL) {
         lookup->release(lookup);
+    }
 }
 
 static void lookup_init(struct tdl_lookup *lookup, tdl_lookup_fn release)
@@ -89,8 +94,9 @@ static void lookup_init(struct tdl_lookup *lookup, tdl_lookup_fn release)
 
 static const char *put_text(char **at, const char *text, size_t size)
 {
-    if (text == NULL)
+    if (text == NULL) {
         return NULL;
+    }
     const char *copy = memcpy(*at, text, size);
     *at += size;
     return copy;
@@ -105,8 +111,9 @@ int tdl_lookup_forward(struct tdl_lookup *lookup, const char *node, const char *
     char *at = lookup->text_inline;
     if (node_size + service_size > sizeof lookup->text_inline) {
         lookup->text = tdl_malloc(node_size + service_size);
-        if (lookup->text == NULL)
+        if (lookup->text == NULL) {
             return TDL_ENOMEM;
+        }
         at = lookup->text;
     }
     lookup->node = put_text(&at, node, node_size);
@@ -125,8 +132,9 @@ int tdl_lookup_reverse(struct tdl_lookup *lookup, const struct sockaddr *address
                        tdl_lookup_fn release)
 {
     lookup_init(lookup, release);
-    if (address == NULL || length > sizeof lookup->ask.address)
+    if (address == NULL || length > sizeof lookup->ask.address) {
         return TDL_EINVAL;
+    }
     lookup->reverse = true;
     lookup->flags = flags;
     lookup->address_length = length;
@@ -136,8 +144,9 @@ int tdl_lookup_reverse(struct tdl_lookup *lookup, const struct sockaddr *address
 
 static void clear_result(struct tdl_lookup *lookup)
 {
-    if (lookup->rows != NULL)
+    if (lookup->rows != NULL) {
         freeaddrinfo(lookup->rows);
+    }
     lookup->rows = NULL;
     tdl_free(lookup->result_text);
     lookup->result_text = NULL;

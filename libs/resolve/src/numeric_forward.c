@@ -1,8 +1,8 @@
-#include "treadle/numeric.h"
-
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <string.h>
+
+#include "treadle/numeric.h"
 
 #ifdef __GLIBC__
 #define LIBC_IS_KNOWN 1
@@ -37,8 +37,9 @@ static bool parse_service(const char *service, bool *given, uint16_t *port)
     size_t i = 0;
     *given = service != NULL && service[0] != '\0';
     for (; *given && service[i] != '\0'; i++) {
-        if (service[i] < '0' || service[i] > '9' || i == PORT_DIGITS_MAX)
+        if (service[i] < '0' || service[i] > '9' || i == PORT_DIGITS_MAX) {
             return false;
+        }
         number = number * 10u + (uint32_t)(service[i] - '0');
     }
     *port = htons((uint16_t)(number & 0xffffu));
@@ -51,17 +52,21 @@ static bool choose_rows(struct tdl_numeric *answer, const struct addrinfo *hints
     bool all = hints->ai_socktype == 0 && hints->ai_protocol == 0;
     for (size_t i = 0; i < TYPE_LINES; i++) {
         const struct type_line *line = &type_lines[i];
-        if (all && !line->by_default)
+        if (all && !line->by_default) {
             continue;
-        if (hints->ai_socktype != 0 && hints->ai_socktype != line->socktype)
+        }
+        if (hints->ai_socktype != 0 && hints->ai_socktype != line->socktype) {
             continue;
-        if (hints->ai_protocol != 0 && !line->any_protocol && hints->ai_protocol != line->protocol)
+        }
+        if (hints->ai_protocol != 0 && !line->any_protocol && hints->ai_protocol != line->protocol) {
             continue;
+        }
         struct tdl_numeric_row *row = &answer->rows[answer->count++];
         row->socktype = line->socktype;
         row->protocol = line->any_protocol ? hints->ai_protocol : line->protocol;
-        if (all)
+        if (all) {
             continue;
+        }
         /* A raw socket with a service is an error, and errors are libc's to tell. */
         return !(line->any_protocol && service_given);
     }
@@ -75,12 +80,14 @@ static bool parse_dotted(const char *text, uint8_t bytes[4])
         unsigned value = 0;
         int digits = 0;
         for (; *text >= '0' && *text <= '9'; text++, digits++) {
-            if (digits == 3 || (digits > 0 && value == 0))
+            if (digits == 3 || (digits > 0 && value == 0)) {
                 return false;
+            }
             value = value * 10u + (unsigned)(*text - '0');
         }
-        if (digits == 0 || value > 255u || *text != (part < 3 ? '.' : '\0'))
+        if (digits == 0 || value > 255u || *text != (part < 3 ? '.' : '\0')) {
             return false;
+        }
         bytes[part] = (uint8_t)value;
         text++;
     }
@@ -91,15 +98,17 @@ static bool parse_dotted(const char *text, uint8_t bytes[4])
 static bool parse_v4(const char *text, struct in_addr *address)
 {
     uint8_t bytes[4];
-    if (text[0] < '0' || text[0] > '9')
+    if (text[0] < '0' || text[0] > '9') {
         return false;
+    }
     if (parse_dotted(text, bytes)) {
         memcpy(&address->s_addr, bytes, sizeof bytes);
         return true;
     }
     /* inet_aton forgives what follows a blank, getaddrinfo does not. */
-    if (text[strspn(text, "0123456789abcdefABCDEFxX.")] != '\0')
+    if (text[strspn(text, "0123456789abcdefABCDEFxX.")] != '\0') {
         return false;
+    }
     return inet_aton(text, address) != 0;
 }
 
@@ -113,15 +122,17 @@ static bool parse_scope(const char *text, const struct in6_addr *address, uint32
 {
     if (scope_is_by_interface(address)) {
         *scope = if_nametoindex(text);
-        if (*scope != 0)
+        if (*scope != 0) {
             return true;
+        }
     }
     uint64_t number = 0;
     size_t i = 0;
     for (; text[i] >= '0' && text[i] <= '9'; i++) {
         number = number * 10u + (uint64_t)(text[i] - '0');
-        if (number > UINT32_MAX)
+        if (number > UINT32_MAX) {
             return false;
+        }
     }
     *scope = (uint32_t)number;
     return i > 0 && text[i] == '\0';
@@ -132,11 +143,13 @@ static bool parse_v6(const char *text, struct in6_addr *address, uint32_t *scope
     char plain[INET6_ADDRSTRLEN];
     const char *percent = strchr(text, '%');
     *scope = 0;
-    if (percent == NULL)
+    if (percent == NULL) {
         return inet_pton(AF_INET6, text, address) > 0;
+    }
     size_t length = (size_t)(percent - text);
-    if (length >= sizeof plain)
+    if (length >= sizeof plain) {
         return false;
+    }
     memcpy(plain, text, length);
     plain[length] = '\0';
     return inet_pton(AF_INET6, plain, address) > 0 && parse_scope(percent + 1, address, scope);
@@ -170,8 +183,9 @@ static bool answer_v4(struct tdl_numeric *answer, struct in_addr v4, const struc
         set_v4(answer, v4, port);
         return true;
     }
-    if ((hints->ai_flags & AI_V4MAPPED) == 0)
+    if ((hints->ai_flags & AI_V4MAPPED) == 0) {
         return false;
+    }
     struct in6_addr mapped = {0};
     mapped.s6_addr[10] = 0xff;
     mapped.s6_addr[11] = 0xff;
@@ -186,16 +200,19 @@ static bool answer_host(struct tdl_numeric *answer, const char *node, const stru
     struct in_addr v4;
     struct in6_addr v6;
     uint32_t scope;
-    if (parse_v4(node, &v4))
+    if (parse_v4(node, &v4)) {
         return answer_v4(answer, v4, hints, port);
-    if (strchr(node, ':') == NULL || !parse_v6(node, &v6, &scope))
+    }
+    if (strchr(node, ':') == NULL || !parse_v6(node, &v6, &scope)) {
         return false;
+    }
     if (hints->ai_family != AF_INET) {
         set_v6(answer, &v6, scope, port);
         return true;
     }
-    if (!IN6_IS_ADDR_V4MAPPED(&v6))
+    if (!IN6_IS_ADDR_V4MAPPED(&v6)) {
         return false;
+    }
     memcpy(&v4.s_addr, &v6.s6_addr[12], sizeof v4.s_addr);
     set_v4(answer, v4, port);
     return true;
@@ -221,19 +238,24 @@ bool tdl_numeric_forward(struct tdl_numeric *answer, const char *node, const cha
                          const struct addrinfo *hints)
 {
     static const struct addrinfo no_hints;
-    if (hints == NULL)
+    if (hints == NULL) {
         hints = &no_hints;
+    }
     bool service_given;
     uint16_t port;
-    if (!LIBC_IS_KNOWN || (hints->ai_flags & ~FLAGS_ANSWERED) != 0)
+    if (!LIBC_IS_KNOWN || (hints->ai_flags & ~FLAGS_ANSWERED) != 0) {
         return false;
-    if (hints->ai_family != AF_UNSPEC && hints->ai_family != AF_INET && hints->ai_family != AF_INET6)
+    }
+    if (hints->ai_family != AF_UNSPEC && hints->ai_family != AF_INET && hints->ai_family != AF_INET6) {
         return false;
-    if (!parse_service(service, &service_given, &port) || !choose_rows(answer, hints, service_given))
+    }
+    if (!parse_service(service, &service_given, &port) || !choose_rows(answer, hints, service_given)) {
         return false;
+    }
     bool canonical = (hints->ai_flags & AI_CANONNAME) != 0;
     answer->canonical = canonical ? node : NULL;
-    if (node != NULL)
+    if (node != NULL) {
         return answer_host(answer, node, hints, port);
+    }
     return service != NULL && !canonical && answer_no_host(answer, hints, port);
 }

@@ -1,9 +1,9 @@
-#include "treadle/numeric.h"
-
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "treadle/numeric.h"
 
 #define FLAGS_WANTED (NI_NUMERICHOST | NI_NUMERICSERV)
 #define FLAGS_ANSWERED (FLAGS_WANTED | NI_DGRAM | NI_NOFQDN)
@@ -16,8 +16,9 @@ static char *put_number(char *at, unsigned number)
         digits[count++] = (char)('0' + number % 10u);
         number /= 10u;
     } while (number != 0);
-    while (count > 0)
+    while (count > 0) {
         *at++ = digits[--count];
+    }
     return at;
 }
 
@@ -34,10 +35,12 @@ static void put_v4(char *host, const struct in_addr *address)
 static bool put_v6(char *host, const struct sockaddr_in6 *in6)
 {
     char interface[IF_NAMESIZE];
-    if (inet_ntop(AF_INET6, &in6->sin6_addr, host, INET6_ADDRSTRLEN) == NULL)
+    if (inet_ntop(AF_INET6, &in6->sin6_addr, host, INET6_ADDRSTRLEN) == NULL) {
         return false;
-    if (in6->sin6_scope_id == 0)
+    }
+    if (in6->sin6_scope_id == 0) {
         return true;
+    }
     char *at = host + strlen(host);
     *at++ = '%';
     bool by_interface = IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr) || IN6_IS_ADDR_MC_LINKLOCAL(&in6->sin6_addr);
@@ -54,8 +57,9 @@ bool tdl_numeric_reverse(char host[TDL_NUMERIC_HOST_MAX], char service[TDL_NUMER
 {
     uint16_t port;
     if (address == NULL || length < sizeof(sa_family_t) || (flags & FLAGS_WANTED) != FLAGS_WANTED ||
-        (flags & ~FLAGS_ANSWERED) != 0)
+        (flags & ~FLAGS_ANSWERED) != 0) {
         return false;
+    }
     if (address->sa_family == AF_INET && length >= sizeof(struct sockaddr_in)) {
         struct sockaddr_in in;
         memcpy(&in, address, sizeof in);
@@ -64,8 +68,9 @@ bool tdl_numeric_reverse(char host[TDL_NUMERIC_HOST_MAX], char service[TDL_NUMER
     } else if (address->sa_family == AF_INET6 && length >= sizeof(struct sockaddr_in6)) {
         struct sockaddr_in6 in6;
         memcpy(&in6, address, sizeof in6);
-        if (!put_v6(host, &in6))
+        if (!put_v6(host, &in6)) {
             return false;
+        }
         port = in6.sin6_port;
     } else {
         return false;

@@ -1,8 +1,8 @@
-#include "treadle/lookup.h"
-
 #include <errno.h>
 #include <sched.h>
 #include <stddef.h>
+
+#include "treadle/lookup.h"
 
 #define SLOTS_MAX 32u
 #define CPUS_FIRST 1024u
@@ -13,17 +13,20 @@ static uint32_t affinity_cpus(void)
 {
     for (size_t cpus = CPUS_FIRST; cpus <= CPUS_LAST; cpus *= 2) {
         cpu_set_t *set = CPU_ALLOC(cpus);
-        if (set == NULL)
+        if (set == NULL) {
             break;
+        }
         size_t size = CPU_ALLOC_SIZE(cpus);
         int rc = sched_getaffinity(0, size, set);
         int why = errno;
         int count = rc == 0 ? CPU_COUNT_S(size, set) : 0;
         CPU_FREE(set);
-        if (rc == 0)
+        if (rc == 0) {
             return count > 0 ? (uint32_t)count : 1u;
-        if (why != EINVAL)
+        }
+        if (why != EINVAL) {
             break;
+        }
     }
     return 1u;
 }

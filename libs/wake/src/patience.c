@@ -2,8 +2,9 @@
 
 bool tdl_patience_watches(struct tdl_patience *patience)
 {
-    if (patience->left_out == 0)
+    if (patience->left_out == 0) {
         return true;
+    }
     patience->left_out--;
     return false;
 }

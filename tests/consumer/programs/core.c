@@ -20,8 +20,9 @@ int main(void)
     tdl_item_init(&item, run);
     tdl_timer_init(&timer, run);
     tdl_sched_push(&sched, &item);
-    if (tdl_timer_arm(&sched, &timer, 5) != 0 || tdl_sched_expire(&sched, 5) != 1)
+    if (tdl_timer_arm(&sched, &timer, 5) != 0 || tdl_sched_expire(&sched, 5) != 1) {
         return 1;
+    }
     tdl_sched_freeze(&sched);
     return tdl_sched_run(&sched) == 2 && ran == 2 ? 0 : 1;
 }

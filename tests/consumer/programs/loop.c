@@ -1,9 +1,9 @@
 /* A loop of one's own on core and wake: runs one local and one remote item. */
+#include <stdio.h>
+
 #include <treadle/inbox.h>
 #include <treadle/turn.h>
 #include <treadle/version.h>
-
-#include <stdio.h>
 
 static struct tdl_sched sched;
 static struct tdl_wake wake;
@@ -20,8 +20,9 @@ int main(void)
 {
     struct tdl_item local, remote;
 
-    if (tdl_wake_open(&wake, NULL) != 0)
+    if (tdl_wake_open(&wake, NULL) != 0) {
         return 1;
+    }
     tdl_sched_init(&sched);
     tdl_inbox_init(&inbox, &wake, tdl_sched_mark_source(&sched));
     tdl_item_init(&local, run);

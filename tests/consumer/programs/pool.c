@@ -21,14 +21,16 @@ int main(void)
     struct tdl_job job;
     int good;
 
-    if (tdl_wake_open(&wake, NULL) != 0 || tdl_pool_open(&pool, &options) != 0)
+    if (tdl_wake_open(&wake, NULL) != 0 || tdl_pool_open(&pool, &options) != 0) {
         return 1;
+    }
     tdl_inbox_init(&inbox, &wake, NULL);
     tdl_job_init(&job, work, NULL);
     good = tdl_pool_submit(pool, &job, 0, &inbox, &done) == 0;
     tdl_wake_park_begin(&wake);
-    while (good && tdl_inbox_is_empty(&inbox))
+    while (good && tdl_inbox_is_empty(&inbox)) {
         (void)tdl_wake_wait(&wake, UINT64_MAX);
+    }
     (void)tdl_wake_park_end(&wake);
     good = good && tdl_inbox_take(&inbox) == &done && worked;
     tdl_pool_close(pool);

@@ -8,8 +8,9 @@ int main(void)
     struct tdl_link link;
     int good;
 
-    if (tdl_wake_open(&wake, NULL) != 0)
+    if (tdl_wake_open(&wake, NULL) != 0) {
         return 1;
+    }
     tdl_inbox_init(&inbox, &wake, NULL);
     tdl_wake_park_begin(&wake);
     good = tdl_inbox_post(&inbox, &link) == 0 && tdl_wake_wait(&wake, UINT64_MAX) == 0;

@@ -1,12 +1,13 @@
 /* Every system call and every allocation of a small workload fails once: each operation still comes back exactly once, with
  * its result or a negative code, what succeeded holds the right bytes, and closing leaves nothing behind. */
+#include "scratch.h"
+
 #include <check.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "scratch.h"
 #include "treadle/failpoint.h"
 
 #define OPS 24u
@@ -57,8 +58,9 @@ static void workload(const struct variant *v, int fd)
         size_t i = (size_t)(op - ops);
         ck_assert_int_le(op->result, 300);
         ck_assert(op->result != 0);
-        for (int64_t at = 0; at < op->result; at++)
+        for (int64_t at = 0; at < op->result; at++) {
             ck_assert_uint_eq(in[i][at], pattern_at((size_t)at));
+        }
     }
     ck_assert_uint_eq(back, taken);
 }

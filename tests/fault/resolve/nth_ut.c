@@ -2,13 +2,14 @@
  * lost and nothing leaks.
  * Method: one scene (forward and reverse, long names, some dropped), run with the first, second, ... pass failing until a run
  * sees no failure. */
+#include "../../preload/resolver.h"
+#include "../../unit/pool/post_box.h"
+
 #include <check.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <string.h>
 
-#include "../../preload/resolver.h"
-#include "../../unit/pool/post_box.h"
 #include "treadle/failpoint.h"
 #include "treadle/lookup.h"
 #include "treadle/status.h"
@@ -34,9 +35,10 @@ static int prepare(struct tdl_lookup *lookup, unsigned number)
     const struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST};
     char name[300];
-    if (number % 2 == 0)
+    if (number % 2 == 0) {
         return tdl_lookup_reverse(lookup, (const struct sockaddr *)&in, sizeof in, NI_NUMERICHOST,
                                   count_and_free);
+    }
     memset(name, '1', sizeof name);
     name[sizeof name - 1] = '\0';
     return tdl_lookup_forward(lookup, name, "80", &hints, count_and_free);
@@ -47,10 +49,12 @@ static struct asked *ask(struct tdl_pool *pool, struct post_box *box, unsigned n
     struct asked *asked = malloc(sizeof *asked);
     TDL_ASSERT(asked != NULL);
     int status = prepare(&asked->lookup, number);
-    if (status == 0)
+    if (status == 0) {
         status = tdl_lookup_submit(&asked->lookup, pool, 0, &box->inbox, &asked->done);
-    if (status == 0)
+    }
+    if (status == 0) {
         return asked;
+    }
     ck_assert(status == TDL_ENOMEM || status == TDL_EAGAIN);
     tdl_lookup_clear(&asked->lookup);
     free(asked);
@@ -76,8 +80,9 @@ static void scene(void)
     unsigned expected = 0;
     unsigned dropped = 0;
     tdl_store_seq_u32(&released, 0);
-    if (tdl_pool_open(&pool, &options) != 0)
+    if (tdl_pool_open(&pool, &options) != 0) {
         return;
+    }
     post_box_open(&box);
     for (unsigned i = 0; i < LOOKUPS; i++) {
         struct asked *asked = ask(pool, &box, i);
@@ -86,8 +91,9 @@ static void scene(void)
         expected += asked != NULL && !gone ? 1 : 0;
     }
     ck_assert_uint_eq(answer(&box, expected), expected);
-    while (tdl_load_acquire_u32(&released) != dropped)
+    while (tdl_load_acquire_u32(&released) != dropped) {
         sched_yield();
+    }
     tdl_pool_close(pool);
     wait_no_pool_alive();
     ck_assert_ptr_null(post_box_poll(&box));
@@ -102,8 +108,9 @@ static unsigned fail_each(enum tdl_failpoint kind)
         scene();
         bool failed = tdl_failpoint_count(kind) >= nth;
         tdl_failpoint_set(kind, 0);
-        if (!failed)
+        if (!failed) {
             return nth - 1;
+        }
     }
     return PASSES_MOST;
 }

@@ -13,6 +13,7 @@ Run it under the sanitizers as scripts/test does in its part pyasan.
 """
 import argparse
 import asyncio
+import contextlib
 import contextvars
 import faulthandler
 import gc
@@ -37,6 +38,10 @@ SANITIZER_MARKS = ("ERROR: AddressSanitizer", "runtime error:", "ERROR: LeakSani
 FAULT = "surface fault:"
 STEPS_S = 20  # a child takes no more steps after that
 CHILD_S = 90  # a child that takes longer hangs
+# What waits for something that may rightly never come (FileContext.wait() without a limit) is interrupted after so long, and
+# again after each pause, since a callback's step may swallow the first. What a signal does not end hangs; so does a loop that
+# sleeps after it was told to stop, though a signal ended that.
+STEP_S, PAUSE_S = 3, 0.5
 DEPTH_MAX = 3
 POOL_MAX = 120
 # Numbers that mean no descriptor of the loops': those below and these are made for being closed.
@@ -388,11 +393,8 @@ class World:
             self.guard(loop.call_soon, self.step)
             self.guard(loop.call_later, self.random.random() / 200, self.step)
         self.guard(loop.call_later, 0.01, loop.stop)
-        STOPPER.watch(loop)
-        try:
+        with STOPPER.stopping(loop):
             self.guard(loop.run_forever)
-        finally:
-            STOPPER.watch(None)
 
     def new_loop(self):
         loop = self.treadle.new_event_loop()
@@ -446,21 +448,43 @@ def bound_methods(target):
 
 
 class Stopper(threading.Thread):
-    """Stops the loop that runs, whatever became of the timer that should; a loop that was told so is not waited for long."""
+    """Stops the loops that run, whatever became of the timer that should; a loop that was told so is not waited for long."""
 
-    def __init__(self, base):
+    def __init__(self, treadle):
         super().__init__(daemon=True)
-        self.base = base
-        self.loop = None
+        self.base = treadle._treadle.LoopBase
+        self.base_run = treadle.Loop.run_forever.__code__
+        self.loops = []
+        self.suspect = None
 
-    def watch(self, loop):
-        self.loop = loop
+    @contextlib.contextmanager
+    def stopping(self, loop):
+        """Loops run in several threads, and within each other where a step made one of them deny that it runs."""
+        entry = loop, time.monotonic()
+        self.loops.append(entry)
+        try:
+            yield
+        finally:
+            self.loops[:] = [other for other in self.loops if other is not entry]
+
+    def look(self, frame):
+        """Called by a signal: True if it came to a loop that should have ended before, which is then a fault the second time."""
+        loop = frame.f_locals.get("self") if frame.f_code is self.base_run else None
+        asked = [began for other, began in self.loops if other is loop and time.monotonic() - began > 1]
+        if not asked:
+            self.suspect = None
+        elif self.suspect is loop:
+            print(FAULT, "a loop sleeps that was told to stop", file=sys.stderr, flush=True)
+            faulthandler.dump_traceback()
+            os._exit(3)
+        else:
+            self.suspect = loop
+        return bool(asked)
 
     def run(self):
         while True:
             time.sleep(0.03)
-            loop = self.loop
-            if loop is not None:
+            for loop, _ in list(self.loops):
                 try:
                     # By the class: the loop's own attributes are set to anything.
                     self.base.stop(loop)
@@ -618,11 +642,8 @@ def in_loop(make):
             loop = world.new_loop()
         if world.depth > 1 or any(other.is_running() for other in world.loops):
             return loop.create_task(make(world, loop))
-        STOPPER.watch(loop)
-        try:
+        with STOPPER.stopping(loop):
             return loop.run_until_complete(asyncio.wait_for(make(world, loop), 1))
-        finally:
-            STOPPER.watch(None)
     return maker
 
 
@@ -749,7 +770,20 @@ def restore(known, null):
 
 
 def on_alarm(signum, frame):
-    raise Fault("a step took too long")
+    if not STOPPER.look(frame):
+        raise Fault("a step took too long")
+
+
+def limited(step):
+    """Take a step whose waits end by a signal. One that comes at its very end, in between the lines below, is dropped too."""
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, STEP_S, PAUSE_S)
+            step()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except BaseException:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def child(seed, steps, verbose):
@@ -768,15 +802,16 @@ def child(seed, steps, verbose):
     import treadle.fileio
     world = World(seed, treadle, verbose)
     world.port = 1
-    STOPPER = Stopper(treadle._treadle.LoopBase)
+    STOPPER = Stopper(treadle)
     STOPPER.start()
     CONTEXTS = make_contexts()
     world.types = package_types(treadle)
     world.types_set = set(world.types)
     world.new_loop()
-    for _ in range(30):
-        world.guard(lambda: world.keep(world.random.choice(MAKERS)(world)))
     signal.signal(signal.SIGALRM, on_alarm)
+    faulthandler.dump_traceback_later(CHILD_S - 5)
+    for _ in range(30):
+        limited(lambda: world.guard(lambda: world.keep(world.random.choice(MAKERS)(world))))
     if seed % 8 == 0:
         world.main = None  # hostile objects make no mischief: two threads take steps
         threading.Thread(target=lambda: [world.guard(world.take_step) for _ in range(steps // 8)], daemon=True).start()
@@ -787,14 +822,8 @@ def child(seed, steps, verbose):
             break
         if not restore(known, null):
             break
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 3)
-            world.step()
-        except BaseException:
-            pass
-        finally:
-            world.depth = 0
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        limited(world.step)
+        world.depth = 0
     world.depth = DEPTH_MAX
     world.pool.clear()
     for loop in world.loops:

@@ -30,11 +30,14 @@ static bool same_rows(const struct tdl_numeric *answer, const struct addrinfo *r
     for (; row != NULL && at < answer->count; row = row->ai_next, at++) {
         const char *canonical = at == 0 ? answer->canonical : NULL;
         if (row->ai_socktype != answer->rows[at].socktype || row->ai_protocol != answer->rows[at].protocol ||
-            row->ai_addrlen != answer->length || memcmp(row->ai_addr, &answer->address, answer->length) != 0)
+            row->ai_addrlen != answer->length ||
+            memcmp(row->ai_addr, &answer->address, answer->length) != 0) {
             return false;
+        }
         if ((canonical == NULL) != (row->ai_canonname == NULL) ||
-            (canonical != NULL && strcmp(canonical, row->ai_canonname) != 0))
+            (canonical != NULL && strcmp(canonical, row->ai_canonname) != 0)) {
             return false;
+        }
     }
     return row == NULL && at == answer->count;
 }
@@ -43,8 +46,9 @@ static void compare(const char *node, const char *service, struct addrinfo *hint
 {
     struct tdl_numeric answer;
     struct addrinfo *rows = NULL;
-    if (!tdl_numeric_forward(&answer, node, service, hints))
+    if (!tdl_numeric_forward(&answer, node, service, hints)) {
         return;
+    }
 #ifdef CANARY
     answer.rows[0].protocol ^= 1;
 #endif
@@ -52,8 +56,9 @@ static void compare(const char *node, const char *service, struct addrinfo *hint
     hints->ai_flags |= node != NULL ? AI_NUMERICHOST : 0;
     int eai = getaddrinfo(node, service, hints, &rows);
     bool same = eai == 0 && same_rows(&answer, rows);
-    if (rows != NULL)
+    if (rows != NULL) {
         freeaddrinfo(rows);
+    }
     if (!same) {
         printf("host '%s' service '%s' family %d type %d protocol %d flags %d: libc says %d\n",
                node ? node : "NULL", service ? service : "NULL", hints->ai_family, hints->ai_socktype,
@@ -67,18 +72,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char text[INPUT_MAX + 1];
     struct addrinfo hints = {0};
-    if (size < 5 || size > INPUT_MAX)
+    if (size < 5 || size > INPUT_MAX) {
         return 0;
+    }
     hints.ai_family = PICK(families, data[0]);
     hints.ai_socktype = PICK(types, data[1]);
     hints.ai_protocol = PICK(protocols, data[2]);
-    for (size_t i = 0; i < sizeof flag_bits / sizeof flag_bits[0]; i++)
+    for (size_t i = 0; i < sizeof flag_bits / sizeof flag_bits[0]; i++) {
         hints.ai_flags |= (data[3] >> i & 1) != 0 ? flag_bits[i] : 0;
+    }
     memcpy(text, data + 5, size - 5);
     text[size - 5] = '\0';
     char *host = strchr(text, ' ');
-    if (host == NULL)
+    if (host == NULL) {
         return 0;
+    }
     *host++ = '\0';
     compare(strcmp(host, "-") != 0 ? host : NULL, strcmp(text, "-") != 0 ? text : NULL, &hints);
     return 0;
@@ -115,8 +123,9 @@ static void mutate(struct input *input)
             input->size--;
             continue;
         }
-        if (at < input->size)
+        if (at < input->size) {
             input->bytes[at] = (uint8_t)(at < 5 ? rand() : alphabet[(size_t)rand() % (sizeof alphabet - 1)]);
+        }
     }
 }
 
@@ -132,15 +141,18 @@ int main(int argc, char **argv)
     unsigned long runs = setting("TDL_FUZZ_RUNS", 200000);
     printf("seed %lu\n", seed);
     srand((unsigned)seed);
-    for (int i = 1; i < argc; i++)
+    for (int i = 1; i < argc; i++) {
         load(argv[i]);
+    }
     TDL_ASSERT(corpus_count > 0);
-    for (size_t i = 0; i < corpus_count; i++)
+    for (size_t i = 0; i < corpus_count; i++) {
         (void)LLVMFuzzerTestOneInput(corpus[i].bytes, corpus[i].size);
+    }
     for (unsigned long run = 0; run < runs; run++) {
         struct input input = corpus[(size_t)rand() % corpus_count];
-        for (int i = rand() % 8; i >= 0; i--)
+        for (int i = rand() % 8; i >= 0; i--) {
             mutate(&input);
+        }
         (void)LLVMFuzzerTestOneInput(input.bytes, input.size);
     }
     return 0;

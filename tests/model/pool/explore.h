@@ -31,16 +31,19 @@ static bool explore_is_new(const struct model *model)
 {
     const unsigned char *bytes = (const unsigned char *)model;
     uint32_t hash = 2166136261u;
-    for (size_t i = 0; i < sizeof *model; i++)
+    for (size_t i = 0; i < sizeof *model; i++) {
         hash = (hash ^ bytes[i]) * 16777619u;
+    }
     struct explore_seen **bucket = &explore_table[hash % EXPLORE_BUCKETS];
     for (struct explore_seen *seen = *bucket; seen != NULL; seen = seen->next) {
-        if (memcmp(&seen->model, model, sizeof *model) == 0)
+        if (memcmp(&seen->model, model, sizeof *model) == 0) {
             return false;
+        }
     }
     struct explore_seen *seen = malloc(sizeof *seen);
-    if (seen == NULL)
+    if (seen == NULL) {
         abort();
+    }
     seen->model = *model;
     seen->next = *bucket;
     *bucket = seen;
@@ -52,29 +55,33 @@ static bool explore_from(const struct model *model, unsigned programs)
 {
     bool moved = false;
     bool all_ended = true;
-    if (!explore_is_new(model))
+    if (!explore_is_new(model)) {
         return true;
+    }
     for (unsigned program = 0; program < programs; program++) {
         struct model next = *model;
         all_ended = all_ended && model_ended(model, program);
-        if (model_ended(model, program) || !model_step(&next, program))
+        if (model_ended(model, program) || !model_step(&next, program)) {
             continue;
+        }
         moved = true;
         const char *wrong = model_wrong(&next, false);
         if (wrong != NULL) {
             printf("program %u reached: %s\n", program, wrong);
             return false;
         }
-        if (!explore_from(&next, programs))
+        if (!explore_from(&next, programs)) {
             return false;
+        }
     }
     if (!moved && !all_ended) {
         printf("deadlock\n");
         return false;
     }
     const char *wrong = all_ended ? model_wrong(model, true) : NULL;
-    if (wrong != NULL)
+    if (wrong != NULL) {
         printf("at the end: %s\n", wrong);
+    }
     return wrong == NULL;
 }
 

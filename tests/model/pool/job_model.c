@@ -45,14 +45,16 @@ struct model {
 
 static void touch(struct model *m)
 {
-    if (m->freed)
+    if (m->freed) {
         m->wrong = 1;
+    }
 }
 
 static bool take(unsigned char *lock, unsigned program)
 {
-    if (*lock != NOBODY)
+    if (*lock != NOBODY) {
         return false;
+    }
     *lock = (unsigned char)program;
     return true;
 }
@@ -67,8 +69,9 @@ static int swap_if(struct model *m, unsigned program, unsigned char from, unsign
     }
     unsigned char before = torn ? m->half[program] : m->state;
     m->half[program] = 0xff;
-    if (before != from)
+    if (before != from) {
         return 1;
+    }
     m->state = to;
     return 2;
 }
@@ -93,16 +96,18 @@ static bool worker_step(struct model *m)
     int outcome;
     switch (*pc) {
     case 0: /* take a job, under the pool's lock */
-        if (m->lock != NOBODY)
+        if (m->lock != NOBODY) {
             return false;
+        }
         m->worker_has = m->linked;
         *pc = m->linked ? 1 : 8;
         m->linked = 0;
         return true;
     case 1: /* tdl__job_start */
         outcome = swap_if(m, WORKER, WAITING, RUNNING, MUTANT == MUTANT_START);
-        if (outcome != 0)
+        if (outcome != 0) {
             *pc = outcome == 2 ? 2 : 3;
+        }
         return true;
     case 2: /* work */
         touch(m);
@@ -110,8 +115,9 @@ static bool worker_step(struct model *m)
         *pc = 3;
         return true;
     case 3:
-        if (MUTANT != MUTANT_DELIVER && !take(&m->deliver, WORKER))
+        if (MUTANT != MUTANT_DELIVER && !take(&m->deliver, WORKER)) {
             return false;
+        }
         *pc = m->worked ? 4 : 6;
         return true;
     case 4: /* tdl__job_finish */
@@ -123,15 +129,17 @@ static bool worker_step(struct model *m)
         return true;
     case 5: /* tdl_inbox_post */
         touch(m);
-        if (m->inbox_gone)
+        if (m->inbox_gone) {
             m->wrong = 2;
+        }
         m->posted = 1;
         *pc = 6;
         return true;
     case 6:
         m->worker_has = 0;
-        if (m->deliver == WORKER)
+        if (m->deliver == WORKER) {
             m->deliver = NOBODY;
+        }
         *pc = m->delivers ? 8 : 7;
         return true;
     default: /* release */
@@ -148,8 +156,9 @@ static bool owner_give_up(struct model *m)
     int outcome;
     switch (*pc) {
     case 0:
-        if (MUTANT != MUTANT_LOCK && !take(&m->lock, OWNER))
+        if (MUTANT != MUTANT_LOCK && !take(&m->lock, OWNER)) {
             return false;
+        }
         touch(m);
         m->ours = m->linked;
         *pc = 1;
@@ -157,13 +166,15 @@ static bool owner_give_up(struct model *m)
     case 1:
         if (m->verb == CANCEL) {
             outcome = swap_if(m, OWNER, WAITING, CANCELED, MUTANT == MUTANT_CANCEL);
-            if (outcome == 0)
+            if (outcome == 0) {
                 return true;
+            }
             m->promised_never = m->promised_gone = outcome == 2;
         } else {
             outcome = exchange(m, OWNER, ABANDONED, MUTANT == MUTANT_GIVE_UP);
-            if (outcome < 0)
+            if (outcome < 0) {
                 return true;
+            }
             m->promised_gone = outcome != DONE;
         }
         *pc = m->ours || MUTANT == MUTANT_LATE ? 2 : 3;
@@ -175,8 +186,9 @@ static bool owner_give_up(struct model *m)
         *pc = 3;
         return true;
     case 3:
-        if (m->lock == OWNER)
+        if (m->lock == OWNER) {
             m->lock = NOBODY;
+        }
         *pc = m->ours ? 4 : m->promised_gone ? 6 : 5;
         return true;
     case 4: /* release */
@@ -185,8 +197,9 @@ static bool owner_give_up(struct model *m)
         *pc = 6;
         return true;
     default: /* receive, and free */
-        if (!m->posted)
+        if (!m->posted) {
             return false;
+        }
         touch(m);
         m->freed++;
         *pc = 6;
@@ -199,24 +212,28 @@ static bool owner_close(struct model *m)
     unsigned char *pc = &m->pc[OWNER];
     switch (*pc) {
     case 0:
-        if (!take(&m->lock, OWNER))
+        if (!take(&m->lock, OWNER)) {
             return false;
+        }
         m->ours = m->promised_gone = m->linked;
         m->linked = 0;
         *pc = m->worker_has ? 1 : 3;
         return true;
     case 1:
-        if (MUTANT != MUTANT_DELIVER && !take(&m->deliver, OWNER))
+        if (MUTANT != MUTANT_DELIVER && !take(&m->deliver, OWNER)) {
             return false;
+        }
         *pc = 2;
         return true;
     case 2: {
         int before = m->worker_has ? exchange(m, OWNER, ABANDONED, MUTANT == MUTANT_GIVE_UP) : DONE;
-        if (before < 0)
+        if (before < 0) {
             return true;
+        }
         m->promised_gone = before != DONE;
-        if (m->deliver == OWNER)
+        if (m->deliver == OWNER) {
             m->deliver = NOBODY;
+        }
         *pc = 3;
         return true;
     }
@@ -244,8 +261,9 @@ static bool owner_close(struct model *m)
 
 static bool model_step(struct model *m, unsigned program)
 {
-    if (program == WORKER)
+    if (program == WORKER) {
         return worker_step(m);
+    }
     return m->verb == CLOSE ? owner_close(m) : owner_give_up(m);
 }
 
@@ -256,18 +274,24 @@ static bool model_ended(const struct model *m, unsigned program)
 
 static const char *model_wrong(const struct model *m, bool all_ended)
 {
-    if (m->wrong == 1)
+    if (m->wrong == 1) {
         return "the job was touched after it was freed";
-    if (m->wrong == 2)
+    }
+    if (m->wrong == 2) {
         return "a post came after close";
-    if (m->promised_never && m->worked)
+    }
+    if (m->promised_never && m->worked) {
         return "a canceled job was worked";
-    if (m->freed > 1)
+    }
+    if (m->freed > 1) {
         return "the job was freed twice";
-    if (m->promised_gone && m->posted)
+    }
+    if (m->promised_gone && m->posted) {
         return "a job given up was posted";
-    if (all_ended && m->freed != 1)
+    }
+    if (all_ended && m->freed != 1) {
         return "the job was not freed";
+    }
     return NULL;
 }
 
@@ -282,8 +306,9 @@ int main(void)
         start.lock = NOBODY;
         start.deliver = NOBODY;
         start.half[OWNER] = start.half[WORKER] = 0xff;
-        if (!explore_from(&start, PROGRAMS))
+        if (!explore_from(&start, PROGRAMS)) {
             return 1;
+        }
     }
     printf("%zu states\n", explore_states);
     explore_forget();

@@ -43,8 +43,9 @@ static bool runnable(const struct model *m)
 
 static void dispatch(struct model *m)
 {
-    if (m->waking || !runnable(m))
+    if (m->waking || !runnable(m)) {
         return;
+    }
     for (unsigned i = 0; i < THREADS; i++) {
         if (m->thread[i] == LINGERS) {
             m->thread[i] = WOKEN;
@@ -61,8 +62,9 @@ static void dispatch(struct model *m)
     }
     unsigned limit = MUTANT == MUTANT_NO_LIMIT ? THREADS : SLOTS;
     unsigned alive = 0;
-    for (unsigned i = 0; i < THREADS; i++)
+    for (unsigned i = 0; i < THREADS; i++) {
         alive += m->thread[i] != ABSENT;
+    }
     for (unsigned i = 0; i < THREADS && alive < limit; i++) {
         if (m->thread[i] == ABSENT) {
             m->thread[i] = STARTING;
@@ -76,17 +78,20 @@ static void look_at_queue(struct model *m, unsigned i)
 {
     if (!runnable(m)) {
         m->thread[i] = m->lingering == 0 ? LINGERS : IDLES;
-        if (m->lingering == 0)
+        if (m->lingering == 0) {
             m->lingering = (unsigned char)(i + 1);
+        }
         return;
     }
     m->started++;
     m->running++;
-    if (m->running > m->most_running)
+    if (m->running > m->most_running) {
         m->most_running = m->running;
+    }
     m->thread[i] = WORKS;
-    if (MUTANT != MUTANT_NO_CHAIN)
+    if (MUTANT != MUTANT_NO_CHAIN) {
         dispatch(m);
+    }
 }
 
 static bool model_step(struct model *m, unsigned program)
@@ -104,10 +109,12 @@ static bool model_step(struct model *m, unsigned program)
             m->thread[program] = LOST;
             return true;
         }
-        if (m->lingering == program + 1)
+        if (m->lingering == program + 1) {
             m->lingering = 0;
-        if (MUTANT != MUTANT_WAKING_STAYS)
+        }
+        if (MUTANT != MUTANT_WAKING_STAYS) {
             m->waking = 0;
+        }
         look_at_queue(m, program);
         return true;
     case WORKS: /* ends at any time; that it may never end is what the check of each state covers */
@@ -118,13 +125,15 @@ static bool model_step(struct model *m, unsigned program)
         return true;
     case LINGERS: /* goes to sleep, or does not linger at all */
         m->thread[program] = IDLES;
-        if (MUTANT != MUTANT_LINGERING_STAYS)
+        if (MUTANT != MUTANT_LINGERING_STAYS) {
             m->lingering = 0;
+        }
         return true;
     case IDLES: /* times out */
         m->thread[program] = ABSENT;
-        if (MUTANT == MUTANT_LEAVES_WOKEN)
+        if (MUTANT == MUTANT_LEAVES_WOKEN) {
             m->waking = 1;
+        }
         return true;
     default:
         return false;
@@ -133,8 +142,9 @@ static bool model_step(struct model *m, unsigned program)
 
 static bool model_ended(const struct model *m, unsigned program)
 {
-    if (program == SUBMITTER)
+    if (program == SUBMITTER) {
         return m->submitted == JOBS;
+    }
     return m->thread[program] == ABSENT && m->submitted == m->started;
 }
 
@@ -146,14 +156,18 @@ static const char *model_wrong(const struct model *m, bool all_ended)
         alive += m->thread[i] != ABSENT;
         on_the_way = on_the_way || m->thread[i] == STARTING || m->thread[i] == WOKEN;
     }
-    if (m->most_running > SLOTS)
+    if (m->most_running > SLOTS) {
         return "more jobs ran than there are slots";
-    if (alive > SLOTS)
+    }
+    if (alive > SLOTS) {
         return "more threads than slots";
-    if (runnable(m) && !on_the_way)
+    }
+    if (runnable(m) && !on_the_way) {
         return "a job waits, a slot is free, and nobody is on the way";
-    if (all_ended && m->finished != JOBS)
+    }
+    if (all_ended && m->finished != JOBS) {
         return "a job was not finished";
+    }
     return NULL;
 }
 
@@ -161,8 +175,9 @@ int main(void)
 {
     struct model start;
     memset(&start, 0, sizeof start);
-    if (!explore_from(&start, PROGRAMS))
+    if (!explore_from(&start, PROGRAMS)) {
         return 1;
+    }
     printf("%zu states\n", explore_states);
     explore_forget();
     return 0;

@@ -1,13 +1,14 @@
 /* Goal: several owners and the thread lose no byte, send none twice and keep each connection's order, whoever sends; a wake of the
  * sleeping thread is never lost. Method: each owner writes numbers to its own socket pair in steps that end at once, or
  * wait for the bytes to arrive, or go on for up to three milliseconds; another thread opens, closes and flushes all. */
-#include "treadle/hold.h"
-
 #include "stall.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
+
+#include "treadle/clock.h"
+#include "treadle/hold.h"
 
 enum { OWNERS = 3, CONNECTIONS = 2 };
 
@@ -29,25 +30,20 @@ static tdl_atomic_u64 progress;
 static tdl_atomic_u32 done;
 static uint64_t each;
 
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 /* Nobody but one side sends at a time, so what arrives is in order. */
 static void read_some(struct connection *c, bool wait)
 {
     uint32_t numbers[64];
     struct pollfd readable = {c->theirs, POLLIN, 0};
-    if (wait)
+    if (wait) {
         RACE_CHECK(poll(&readable, 1, -1) == 1);
+    }
     ssize_t n = recv(c->theirs, numbers, sizeof numbers, MSG_DONTWAIT);
     RACE_CHECK(n >= 0 || errno == EAGAIN);
     RACE_CHECK(n < 0 || n % (ssize_t)sizeof numbers[0] == 0);
-    for (ssize_t i = 0; i < n / (ssize_t)sizeof numbers[0]; i++)
+    for (ssize_t i = 0; i < n / (ssize_t)sizeof numbers[0]; i++) {
         RACE_CHECK(numbers[i] == c->arrived++);
+    }
 }
 
 static void send_now(struct connection *c, const void *data, size_t len)
@@ -61,8 +57,9 @@ static void let_go(struct owner *o, struct connection *c)
     c->held = NULL;
     tdl_hold_take(&o->hold, held);
     RACE_CHECK(held->error == 0);
-    if (held->sent < held->len)
+    if (held->sent < held->len) {
         send_now(c, held->data + held->sent, held->len - held->sent);
+    }
     tdl_hold_end(&o->hold, held);
 }
 
@@ -77,43 +74,52 @@ static void write_number(struct owner *o, struct connection *c)
             return;
         }
     }
-    if (c->held != NULL && tdl_held_append(&o->hold, c->held, &number, sizeof number) == 0)
+    if (c->held != NULL && tdl_held_append(&o->hold, c->held, &number, sizeof number) == 0) {
         return;
-    if (c->held != NULL)
+    }
+    if (c->held != NULL) {
         let_go(o, c);
+    }
     send_now(c, &number, sizeof number);
 }
 
 static void go_on(uint64_t ns)
 {
-    uint64_t end = now_ns() + ns;
-    while (now_ns() < end)
+    uint64_t end = tdl_clock_ns() + ns;
+    while (tdl_clock_ns() < end) {
         tdl_cpu_pause();
+    }
 }
 
 static void step(struct owner *o, uint64_t i)
 {
     for (int k = 0; k < CONNECTIONS; k++) {
-        for (uint64_t writes = 0; writes <= i % 3; writes++)
+        for (uint64_t writes = 0; writes <= i % 3; writes++) {
             write_number(o, &o->connections[k]);
+        }
     }
-    if (i % 16 == 0)
+    if (i % 16 == 0) {
         go_on((i / 16 % 4) * 1000000u);
+    }
     if (i % 32 == 1) {
         /* The step goes on until the thread has sent. */
         for (int k = 0; k < CONNECTIONS; k++) {
-            while (o->connections[k].arrived < o->connections[k].written)
+            while (o->connections[k].arrived < o->connections[k].written) {
                 read_some(&o->connections[k], true);
+            }
         }
     }
     struct tdl_held *held;
-    while ((held = tdl_hold_first(&o->hold)) != NULL)
+    while ((held = tdl_hold_first(&o->hold)) != NULL) {
         let_go(o, held->owner);
+    }
     tdl_hold_over(&o->hold);
-    for (int k = 0; k < CONNECTIONS; k++)
+    for (int k = 0; k < CONNECTIONS; k++) {
         read_some(&o->connections[k], false);
-    if (i % 64 == 2)
+    }
+    if (i % 64 == 2) {
         go_on(3000000u); /* meanwhile the thread falls asleep */
+    }
 }
 
 static void *own(void *arg)
@@ -129,8 +135,9 @@ static void *own(void *arg)
 
 static void show(void)
 {
-    for (int i = 0; i < OWNERS; i++)
+    for (int i = 0; i < OWNERS; i++) {
         fprintf(stderr, "owner %d: late %d\n", i, tdl_hold_is_late(&owners[i].hold));
+    }
 }
 
 int main(void)
@@ -161,8 +168,9 @@ int main(void)
         tdl_hold_close(&owners[i].hold);
         for (int k = 0; k < CONNECTIONS; k++) {
             struct connection *c = &owners[i].connections[k];
-            while (c->arrived < c->written)
+            while (c->arrived < c->written) {
                 read_some(c, true);
+            }
             close(c->ours);
             close(c->theirs);
         }

@@ -1,11 +1,12 @@
 /* Goal: what begins to be held while the thread falls asleep is sent by it (MO-9). Method: one owner, with nobody else to send, holds a
  * byte, waits until it has arrived, and then holds nothing for about as long as the thread takes to fall asleep. */
-#include "treadle/hold.h"
-
 #include "stall.h"
 
 #include <poll.h>
 #include <sys/socket.h>
+
+#include "treadle/clock.h"
+#include "treadle/hold.h"
 
 enum { PAUSE_MIN_NS = 2000000, PAUSE_SPREAD_NS = 4000000 };
 
@@ -31,18 +32,12 @@ static void step(int ours, int theirs)
     RACE_CHECK(recv(theirs, &byte, 1, 0) == 1);
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-    (void)clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 static void pause_ns(uint64_t ns)
 {
-    uint64_t end = now_ns() + ns;
-    while (now_ns() < end)
+    uint64_t end = tdl_clock_ns() + ns;
+    while (tdl_clock_ns() < end) {
         tdl_cpu_pause();
+    }
 }
 
 int main(void)

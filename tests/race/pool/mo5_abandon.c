@@ -2,10 +2,10 @@
  * never both, and after close no worker touches the inbox. Method: real workers; each round abandons some
  * jobs while they run, detaches or closes in the middle of the rest, and overwrites the inbox's memory
  * afterwards. */
-#include <string.h>
-
 #include "../../unit/pool/post_box.h"
 #include "stall.h"
+
+#include <string.h>
 
 #define JOBS 32u
 
@@ -21,8 +21,9 @@ static tdl_atomic_u32 released_all;
 static void spin_work(struct tdl_job *job)
 {
     struct counted *counted = TDL_CONTAINER_OF(job, struct counted, job);
-    for (unsigned i = 0; i < counted->spin; i++)
+    for (unsigned i = 0; i < counted->spin; i++) {
         tdl_cpu_pause();
+    }
 }
 
 static void count_release(struct tdl_job *job)
@@ -35,8 +36,9 @@ static void count_release(struct tdl_job *job)
 static unsigned count_left(struct tdl_link *link)
 {
     unsigned count = 0;
-    for (; link != NULL; link = link->next)
+    for (; link != NULL; link = link->next) {
         count++;
+    }
     return count;
 }
 
@@ -54,23 +56,27 @@ static void one_round(struct counted jobs[JOBS], unsigned round, bool close_pool
         jobs[i].spin = (round + i * 5u) % 60u;
         TDL_ASSERT(tdl_pool_submit(pool, &jobs[i].job, 0, &box->inbox, &jobs[i].done) == 0);
     }
-    for (unsigned i = 0; i < JOBS; i += 2)
+    for (unsigned i = 0; i < JOBS; i += 2) {
         gone += tdl_job_abandon(pool, &jobs[i].job) ? 1 : 0;
+    }
     tdl_store_seq_u32(&stall_owner_step, gone);
-    if (close_pool)
+    if (close_pool) {
         tdl_pool_close(pool);
-    else
+    } else {
         tdl_pool_detach(pool, &box->inbox);
+    }
     unsigned arrived = count_left(tdl_inbox_close(&box->inbox));
     tdl_wake_close(&box->wake);
     memset(box, 0xa5, sizeof *box);
     free(box);
     TDL_ASSERT(gone + arrived <= JOBS);
-    while (tdl_load_acquire_u32(&released_all) != JOBS - arrived)
+    while (tdl_load_acquire_u32(&released_all) != JOBS - arrived) {
         sched_yield();
+    }
     if (close_pool) {
-        while (tdl_pool_alive() != 1)
+        while (tdl_pool_alive() != 1) {
             sched_yield();
+        }
     }
 }
 

@@ -28,8 +28,9 @@ static void count_release(struct tdl_job *job)
 
 static void dawdle(unsigned times)
 {
-    for (unsigned i = 0; i < times; i++)
+    for (unsigned i = 0; i < times; i++) {
         tdl_cpu_pause();
+    }
 }
 
 static void one_round(struct tdl_pool *pool, struct post_box *box, struct counted jobs[JOBS], unsigned round)
@@ -49,11 +50,13 @@ static void one_round(struct tdl_pool *pool, struct post_box *box, struct counte
         expected += canceled[i] ? 0 : 1;
     }
     tdl_store_seq_u32(&stall_owner_step, expected);
-    for (; expected > 0; expected--)
+    for (; expected > 0; expected--) {
         arrived[TDL_CONTAINER_OF(post_box_wait(box), struct counted, done) - jobs]++;
+    }
     for (unsigned i = 0; i < JOBS; i++) {
-        while (canceled[i] && tdl_load_acquire_u32(&jobs[i].released) == 0)
+        while (canceled[i] && tdl_load_acquire_u32(&jobs[i].released) == 0) {
             sched_yield();
+        }
         TDL_ASSERT(tdl_load_acquire_u32(&jobs[i].worked) == (canceled[i] ? 0u : 1u));
         TDL_ASSERT(tdl_load_acquire_u32(&jobs[i].released) == (canceled[i] ? 1u : 0u));
         TDL_ASSERT(arrived[i] == (canceled[i] ? 0u : 1u));

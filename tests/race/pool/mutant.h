@@ -19,8 +19,9 @@ static inline void mutant_end(int number)
 __attribute__((constructor)) static void mutant_load(void)
 {
     const int endings[] = {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
         (void)signal(endings[i], mutant_end);
+    }
 }
 
 static inline bool mutant_cas(tdl_atomic_u32 *word, uint32_t *expected, uint32_t desired)

@@ -23,10 +23,12 @@ static void enter_and_leave(struct tdl_job *job)
 {
     struct limited *limited = TDL_CONTAINER_OF(job, struct limited, job);
     uint32_t before = tdl_fetch_add_acq_rel_u32(&inside[limited->job_class], 1);
-    if (before >= slots[limited->job_class])
+    if (before >= slots[limited->job_class]) {
         (void)tdl_fetch_add_relaxed_u32(&over, 1);
-    for (unsigned i = 0; i < 30; i++)
+    }
+    for (unsigned i = 0; i < 30; i++) {
         tdl_cpu_pause();
+    }
     (void)tdl_fetch_sub_acq_rel_u32(&inside[limited->job_class], 1);
 }
 
@@ -42,8 +44,9 @@ static void *submitter_main(void *arg)
             jobs[i].job_class = i % 2;
             TDL_ASSERT(tdl_pool_submit(pool, &jobs[i].job, i % 2, &box.inbox, &jobs[i].done) == 0);
         }
-        for (unsigned i = 0; i < BURST; i++)
+        for (unsigned i = 0; i < BURST; i++) {
             (void)post_box_wait(&box);
+        }
         (void)tdl_fetch_add_relaxed_u32(&stall_round, 1);
     }
     post_box_close(&box);
@@ -56,10 +59,12 @@ static void meet(uint64_t linger_ns)
     pthread_t threads[SUBMITTERS];
     struct tdl_pool_options options = {.slots = slots, .classes = 2, .idle_ns = 1, .linger_ns = linger_ns};
     TDL_ASSERT(tdl_pool_open(&pool, &options) == 0);
-    for (unsigned i = 0; i < SUBMITTERS; i++)
+    for (unsigned i = 0; i < SUBMITTERS; i++) {
         TDL_ASSERT(pthread_create(&threads[i], NULL, submitter_main, NULL) == 0);
-    for (unsigned i = 0; i < SUBMITTERS; i++)
+    }
+    for (unsigned i = 0; i < SUBMITTERS; i++) {
         TDL_ASSERT(pthread_join(threads[i], NULL) == 0);
+    }
     TDL_ASSERT(tdl_load_acquire_u32(&over) == 0);
     tdl_pool_close(pool);
     wait_no_pool_alive();

@@ -45,8 +45,9 @@ static inline unsigned stall_rounds(unsigned usual)
 {
     const char *rounds = getenv("TDL_TEST_ROUNDS");
     const char *scale = getenv("TDL_TEST_SCALE");
-    if (rounds != NULL)
+    if (rounds != NULL) {
         return (unsigned)strtoul(rounds, NULL, 10);
+    }
     return scale != NULL ? usual / (unsigned)strtoul(scale, NULL, 10) : usual;
 }
 

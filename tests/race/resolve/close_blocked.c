@@ -2,12 +2,13 @@
  * memory is freed once libc returns.
  * Method: a resolver that is held until after the close, 200 times each; every lookup counts its release, and a leak
  * checker, where there is one, sees the rest. */
-#include <netdb.h>
-#include <netinet/in.h>
-
 #include "../../unit/pool/post_box.h"
 #include "../pool/stall.h"
 #include "resolver.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+
 #include "treadle/lookup.h"
 
 #define MANY 100u
@@ -26,11 +27,12 @@ static void ask(struct tdl_pool *pool, struct post_box *box, struct tdl_link *do
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     struct tdl_lookup *lookup = malloc(sizeof *lookup);
     TDL_ASSERT(lookup != NULL);
-    if (reverse)
+    if (reverse) {
         TDL_ASSERT(tdl_lookup_reverse(lookup, (const struct sockaddr *)&in, sizeof in, 0, count_and_free) ==
                    0);
-    else
+    } else {
         TDL_ASSERT(tdl_lookup_forward(lookup, "localhost", "80", &hints, count_and_free) == 0);
+    }
     TDL_ASSERT(tdl_lookup_submit(lookup, pool, 0, &box->inbox, done) == 0);
 }
 
@@ -43,8 +45,9 @@ static void one_round(unsigned count, bool reverse)
     post_box_open(&box);
     tdl_store_seq_u32(&released, 0);
     resolver_hold();
-    for (unsigned i = 0; i < asked; i++)
+    for (unsigned i = 0; i < asked; i++) {
         ask(pool, &box, &unused[i], reverse);
+    }
     resolver_wait_inside(count);
     tdl_pool_close(pool);
     TDL_ASSERT(tdl_inbox_close(&box.inbox) == NULL);

@@ -1,13 +1,14 @@
 /* Goal: whatever the pool does when the process forks, the child looks up names (those in flight at the fork
  * included) and closes, and so does the parent. Method: forks in each state, many times; the child's alarm
  * kills it if it hangs, the parent's reports the state. */
+#include "../../unit/pool/post_box.h"
+#include "../pool/stall.h"
+#include "resolver.h"
+
 #include <netdb.h>
 #include <string.h>
 #include <sys/wait.h>
 
-#include "../../unit/pool/post_box.h"
-#include "../pool/stall.h"
-#include "resolver.h"
 #include "treadle/lookup.h"
 
 #define LOOKUPS 12u
@@ -64,8 +65,9 @@ static void finish(struct tdl_link *done)
 
 static void answer_all(struct scene *scene)
 {
-    for (; scene->pending > 0; scene->pending--)
+    for (; scene->pending > 0; scene->pending--) {
         finish(post_box_wait(&scene->box));
+    }
 }
 
 static void scene_open(struct scene *scene, uint64_t idle_ns, uint64_t linger_ns)
@@ -80,8 +82,9 @@ static void scene_open(struct scene *scene, uint64_t idle_ns, uint64_t linger_ns
 
 static void scene_close(struct scene *scene)
 {
-    if (scene->pool != NULL)
+    if (scene->pool != NULL) {
         tdl_pool_close(scene->pool);
+    }
     struct tdl_link *left = tdl_inbox_close(&scene->box.inbox);
     while (left != NULL) {
         struct tdl_link *done = left;
@@ -94,14 +97,18 @@ static void scene_close(struct scene *scene)
 static void bring_to(struct scene *scene, enum state state)
 {
     scene_open(scene, state == WORKERS_EXITING ? 1 : 0, state == WORKER_LINGERING ? LONG_NS : 0);
-    if (state == LOOKUPS_HELD || state == POOL_CLOSED_HELD)
+    if (state == LOOKUPS_HELD || state == POOL_CLOSED_HELD) {
         resolver_hold();
-    for (unsigned i = 0; i < LOOKUPS; i++)
+    }
+    for (unsigned i = 0; i < LOOKUPS; i++) {
         ask(scene);
-    if (state == POOL_IDLE || state == WORKER_LINGERING || state == WORKERS_EXITING)
+    }
+    if (state == POOL_IDLE || state == WORKER_LINGERING || state == WORKERS_EXITING) {
         answer_all(scene);
-    if (state == LOOKUPS_HELD || state == POOL_CLOSED_HELD)
+    }
+    if (state == LOOKUPS_HELD || state == POOL_CLOSED_HELD) {
         resolver_wait_inside(4);
+    }
     if (state == POOL_CLOSED_HELD) {
         tdl_pool_close(scene->pool);
         scene->pool = NULL;
@@ -130,8 +137,9 @@ static void child(struct scene *scene, enum state state)
             TDL_ASSERT(tdl_lookup_submit(&asked->lookup, scene->pool, 0, &scene->box.inbox, &asked->done) ==
                        0);
         }
-        for (unsigned i = 0; i < LOOKUPS; i++)
+        for (unsigned i = 0; i < LOOKUPS; i++) {
             ask(scene);
+        }
         answer_all(scene);
     }
     scene_open(&fresh, 0, 0);
@@ -150,11 +158,13 @@ static void one_round(enum state state)
     bring_to(&scene, state);
     pid_t pid = fork();
     TDL_ASSERT(pid >= 0);
-    if (pid == 0)
+    if (pid == 0) {
         child(&scene, state);
+    }
     resolver_let_go();
-    if (state != CLOSED_IN_BURST && state != POOL_CLOSED_HELD)
+    if (state != CLOSED_IN_BURST && state != POOL_CLOSED_HELD) {
         answer_all(&scene);
+    }
     scene_close(&scene);
     TDL_ASSERT(waitpid(pid, &status, 0) == pid);
     if (status != 0) {

@@ -1,18 +1,19 @@
 /* Goal: allocation behaves as libc's, and fails where a failpoint says. Method: small blocks, and sizes that
  * cannot exist. */
-#include "treadle/alloc.h"
-#include "treadle/failpoint.h"
-
 #include "suite.h"
 
 #include <stdint.h>
+
+#include "treadle/alloc.h"
+#include "treadle/failpoint.h"
 
 START_TEST(calloc_clears_and_realloc_keeps)
 {
     unsigned char *block = tdl_calloc(4, 4);
     ck_assert_ptr_nonnull(block);
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < 16; i++) {
         ck_assert_int_eq(block[i], 0);
+    }
     block[15] = 9;
     unsigned char *larger = tdl_realloc(block, 4096);
     ck_assert_ptr_nonnull(larger);

@@ -1,13 +1,13 @@
 /* Goal: a false assertion stops the process and says where. Method: a child process with its stderr on a
  * pipe; what it wrote and how it ended is what counts. */
-#include "treadle/assert.h"
-
 #include "suite.h"
 
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "treadle/assert.h"
 
 static void break_assertion(void)
 {
@@ -39,8 +39,9 @@ static int run_child(void (*function)(void), char *text, size_t size)
         _exit(0);
     }
     (void)close(ends[1]);
-    while (used + 1 < size && (got = read(ends[0], text + used, size - used - 1)) > 0)
+    while (used + 1 < size && (got = read(ends[0], text + used, size - used - 1)) > 0) {
         used += (size_t)got;
+    }
     text[used] = '\0';
     (void)close(ends[0]);
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);

@@ -1,8 +1,8 @@
 /* Goal: each operation does what its name says on one thread; order is what tests/race and tests/model are
  * for. Method: literal values. */
-#include "treadle/atomic.h"
-
 #include "suite.h"
+
+#include "treadle/atomic.h"
 
 START_TEST(loads_and_stores_of_every_order_carry_the_value)
 {

@@ -1,9 +1,9 @@
 /* Goal: exactly the n-th pass fails, per kind, and without the build option nothing does. Method: count. */
-#include "treadle/failpoint.h"
-
 #include "suite.h"
 
 #include <unistd.h>
+
+#include "treadle/failpoint.h"
 
 #ifdef TDL_FAILPOINTS
 
@@ -11,8 +11,9 @@ START_TEST(exactly_the_nth_pass_fails)
 {
     for (uint64_t nth = 1; nth <= 5; nth++) {
         tdl_failpoint_set(TDL_FAIL_ALLOC, nth);
-        for (uint64_t pass = 1; pass <= 8; pass++)
+        for (uint64_t pass = 1; pass <= 8; pass++) {
             ck_assert_int_eq(TDL_FAIL(TDL_FAIL_ALLOC), pass == nth);
+        }
         ck_assert_uint_eq(tdl_failpoint_count(TDL_FAIL_ALLOC), 8);
     }
     tdl_failpoint_set(TDL_FAIL_ALLOC, 0);

@@ -1,11 +1,11 @@
 /* Goal: the heap gives nodes back in order whatever is inserted and removed in between. Method: every
  * permutation of small sets, and a long pseudo-random mix checked against a plain array. */
-#include "treadle/heap.h"
-
 #include "suite.h"
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "treadle/heap.h"
 
 struct node {
     struct node *child;
@@ -62,8 +62,9 @@ static void check_permutation(const unsigned *order, unsigned count, unsigned re
     }
     heap_remove(&root, &nodes[removed]);
     for (unsigned key = 0; key < count; key++) {
-        if (key == removed)
+        if (key == removed) {
             continue;
+        }
         ck_assert_ptr_nonnull(root);
         ck_assert_uint_eq(root->key, key);
         heap_remove(&root, root);
@@ -74,8 +75,9 @@ static void check_permutation(const unsigned *order, unsigned count, unsigned re
 static void permute(unsigned *order, unsigned fixed, unsigned count)
 {
     if (fixed == count) {
-        for (unsigned removed = 0; removed < count; removed++)
+        for (unsigned removed = 0; removed < count; removed++) {
             check_permutation(order, count, removed);
+        }
         return;
     }
     for (unsigned i = fixed; i < count; i++) {
@@ -91,8 +93,9 @@ static void permute(unsigned *order, unsigned fixed, unsigned count)
 START_TEST(every_order_of_insertion_with_every_removal_pops_sorted)
 {
     unsigned order[6] = {0, 1, 2, 3, 4, 5};
-    for (unsigned count = 1; count <= 6; count++)
+    for (unsigned count = 1; count <= 6; count++) {
         permute(order, 0, count);
+    }
 }
 END_TEST
 
@@ -102,9 +105,11 @@ static struct node pool[NODES];
 static const struct node *least_of_pool(void)
 {
     const struct node *least = NULL;
-    for (unsigned i = 0; i < NODES; i++)
-        if (pool[i].in_heap && (least == NULL || pool[i].key < least->key))
+    for (unsigned i = 0; i < NODES; i++) {
+        if (pool[i].in_heap && (least == NULL || pool[i].key < least->key)) {
             least = &pool[i];
+        }
+    }
     return least;
 }
 
@@ -122,8 +127,9 @@ START_TEST(a_long_mix_of_insert_and_remove_always_has_the_least_at_the_root)
             heap_insert(&root, node);
         }
         node->in_heap = !node->in_heap;
-        if (step % 16 == 0)
+        if (step % 16 == 0) {
             ck_assert_ptr_eq(root, least_of_pool());
+        }
     }
 }
 END_TEST

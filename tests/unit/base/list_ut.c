@@ -1,15 +1,16 @@
 /* Goal: the queue is first in, first out under every operation, and the ring forgets nothing. Method: small
  * literal sequences, compared with the order pushed. */
-#include "treadle/list.h"
-
 #include "suite.h"
+
+#include "treadle/list.h"
 
 static struct tdl_link links[8];
 
 static void number_links(void)
 {
-    for (uint16_t i = 0; i < 8; i++)
+    for (uint16_t i = 0; i < 8; i++) {
         links[i].user = i;
+    }
 }
 
 static void check_chain(const struct tdl_link *chain, const int *expected, size_t count)
@@ -36,10 +37,12 @@ START_TEST(a_queue_pops_in_the_order_pushed)
     ck_assert(tdl_queue_is_empty(&q));
     ck_assert_ptr_null(tdl_queue_pop(&q));
     for (int round = 0; round < 3; round++) {
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 4; i++) {
             tdl_queue_push(&q, &links[i]);
-        for (int i = 0; i < 4; i++)
+        }
+        for (int i = 0; i < 4; i++) {
             ck_assert_ptr_eq(tdl_queue_pop(&q), &links[i]);
+        }
         ck_assert(tdl_queue_is_empty(&q));
     }
 }

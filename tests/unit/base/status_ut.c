@@ -1,9 +1,9 @@
 /* Goal: every status has one value, a name and a text. Method: expand the list and look each up. */
-#include "treadle/status.h"
-
 #include "suite.h"
 
 #include <string.h>
+
+#include "treadle/status.h"
 
 struct row {
     int value;
@@ -32,8 +32,9 @@ START_TEST(no_two_codes_share_a_value_and_all_are_negative)
 {
     for (size_t i = 0; i < row_count; i++) {
         ck_assert_int_lt(rows[i].value, 0);
-        for (size_t j = i + 1; j < row_count; j++)
+        for (size_t j = i + 1; j < row_count; j++) {
             ck_assert_msg(rows[i].value != rows[j].value, "%s and %s", rows[i].name, rows[j].name);
+        }
     }
 }
 END_TEST

@@ -1,7 +1,7 @@
 /* Goal: a program can tell headers from the library that runs. Method: compare the two of one build. */
-#include "treadle/version.h"
-
 #include "suite.h"
+
+#include "treadle/version.h"
 
 START_TEST(the_library_says_the_version_of_its_headers)
 {

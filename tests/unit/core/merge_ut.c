@@ -1,9 +1,8 @@
 /* Goal: a remote item goes behind exactly the local items with its mark or a lower one, for every position,
  * for lists whose marks are out of order, and across the wrap of the marks. Method: remote items with marks
  * set by hand; a brute-force reference for pseudo-random mixes. */
-#include "trace.h"
-
 #include "suite.h"
+#include "trace.h"
 
 #include <stdio.h>
 
@@ -24,8 +23,9 @@ static void setup(uint32_t first)
 
 static void push_locals(int from, int count)
 {
-    for (int i = from; i < from + count; i++)
+    for (int i = from; i < from + count; i++) {
         tdl_sched_push(&sched, &local[i].item);
+    }
 }
 
 /* Chains remotes 0.. with the marks given, oldest first. */
@@ -159,11 +159,14 @@ static void reference(const uint32_t *marks, int remotes, uint32_t first, int lo
 {
     int used = 0;
     for (uint32_t at = 0; at <= (uint32_t)locals; at++) {
-        if (at > 0)
+        if (at > 0) {
             text[used++] = (char)('A' + at - 1);
-        for (int i = 0; i < remotes; i++)
-            if (marks[i] == first + at)
+        }
+        for (int i = 0; i < remotes; i++) {
+            if (marks[i] == first + at) {
                 text[used++] = (char)('Z' - i);
+            }
+        }
     }
     text[used] = '\0';
 }
@@ -178,8 +181,9 @@ START_TEST(random_mixes_agree_with_the_reference)
 
         setup(first);
         push_locals(0, locals);
-        for (int i = 0; i < remotes; i++)
+        for (int i = 0; i < remotes; i++) {
             marks[i] = first + random_next(&seed) % (uint32_t)(locals + 1);
+        }
         reference(marks, remotes, first, locals, expected);
 
         int split = remotes > 0 ? (int)(random_next(&seed) % (uint32_t)remotes) : 0;

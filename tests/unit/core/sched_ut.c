@@ -1,8 +1,7 @@
 /* Goal: generations, cancel, interrupt, stop and drain keep their contract. Method: named items that write
  * down when they run, compared with the order expected. */
-#include "trace.h"
-
 #include "suite.h"
+#include "trace.h"
 
 static struct tdl_sched sched;
 static struct traced a, b, c, d;
@@ -79,8 +78,9 @@ START_TEST(an_item_may_push_itself_again_from_its_run)
     setup();
     a.then = &a;
     tdl_sched_push(&sched, &a.item);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         ck_assert_str_eq(run_once(&sched), "A");
+    }
 }
 END_TEST
 
@@ -100,8 +100,9 @@ START_TEST(an_item_may_free_itself_in_its_run_and_in_its_drop)
         traced_init(heap, 'H', &sched);
         heap->item.run = free_self;
         tdl_sched_push(&sched, &heap->item);
-        if (canceled)
+        if (canceled) {
             ck_assert(tdl_sched_cancel(&sched, &heap->item));
+        }
         ck_assert_str_eq(run_once(&sched), "F");
     }
 }
@@ -229,8 +230,9 @@ static void drop_and_push_d_once(struct tdl_item *item)
 {
     struct traced *self = TDL_CONTAINER_OF(item, struct traced, item);
     traced_drop(item);
-    if (self == &a)
+    if (self == &a) {
         tdl_sched_push(&sched, &d.item);
+    }
 }
 
 START_TEST(drain_gives_back_everything_also_what_a_drop_adds)
@@ -275,6 +277,13 @@ static void run_after(struct tdl_item *item)
 
 static struct tdl_item behind;
 
+static void interrupt_run(struct tdl_item *item)
+{
+    trace_add('#');
+    tdl_sched_interrupt(&sched);
+    (void)item;
+}
+
 static void push_behind(struct tdl_item *item)
 {
     trace_add('!');
@@ -313,6 +322,39 @@ static void run_inside(struct tdl_item *item)
     trace_add('>');
 }
 
+static void push_end(struct tdl_item *item)
+{
+    trace_add('!');
+    tdl_sched_push_last(&sched, &behind);
+    (void)item;
+}
+
+START_TEST(what_is_pushed_last_runs_when_the_generation_ends_and_when_it_is_interrupted)
+{
+    struct tdl_item pusher;
+    struct tdl_item stopper;
+    struct tdl_item both;
+    setup();
+    tdl_item_init(&behind, run_after);
+    tdl_item_init(&pusher, push_end);
+    tdl_item_init(&stopper, interrupt_run);
+    tdl_sched_push(&sched, &pusher);
+    tdl_sched_push(&sched, &a.item);
+    ck_assert_str_eq(run_once(&sched), "!Ax");
+    tdl_sched_push(&sched, &pusher);
+    tdl_sched_push(&sched, &stopper);
+    tdl_sched_push(&sched, &b.item);
+    ck_assert_str_eq(run_once(&sched), "!#x");
+    ck_assert_str_eq(run_once(&sched), "B");
+    tdl_item_init(&both, run_inside);
+    tdl_sched_push(&sched, &pusher);
+    tdl_sched_push(&sched, &both);
+    tdl_sched_push(&sched, &a.item);
+    ck_assert_str_eq(run_once(&sched), "!<Ax>");
+    ck_assert(tdl_sched_check(&sched));
+}
+END_TEST
+
 START_TEST(a_nested_run_takes_the_rest_of_the_generation_in_order_and_ends_it)
 {
     struct tdl_item outer;
@@ -340,6 +382,7 @@ SUITE("core/sched", items_have_the_promised_sizes, a_generation_runs_in_the_orde
       an_interrupt_outside_of_a_run_takes_nothing_away,
       a_nested_run_takes_the_rest_of_the_generation_in_order_and_ends_it,
       what_is_pushed_after_an_item_runs_before_the_rest_and_before_an_interrupt_takes_hold,
+      what_is_pushed_last_runs_when_the_generation_ends_and_when_it_is_interrupted,
       a_stop_lets_the_generation_finish_and_stays_until_cleared, the_mark_counts_local_pushes,
       a_polled_queue_goes_behind_what_is_ready, drain_gives_back_everything_also_what_a_drop_adds,
       the_check_sees_a_wrong_count_and_a_wrong_order)

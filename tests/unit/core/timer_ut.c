@@ -1,12 +1,10 @@
 /* Goal: timers expire in deadline order, equal ones in arming order, never early, and leave the heap at once
  * when disarmed. Method: a clock that is a number. */
-#include "treadle/timer.h"
-
+#include "suite.h"
 #include "trace.h"
 
-#include "suite.h"
-
 #include "treadle/status.h"
+#include "treadle/timer.h"
 
 struct alarm_timer {
     struct tdl_timer timer;
@@ -71,8 +69,9 @@ START_TEST(equal_deadlines_run_in_arming_order_also_across_the_wrap)
     for (uint32_t back = 0; back < 8; back++) {
         setup();
         sched.armed = UINT32_C(0) - back;
-        for (int i = 0; i < 8; i++)
+        for (int i = 0; i < 8; i++) {
             arm(i, 5);
+        }
         ck_assert_str_eq(run_at(5), "ABCDEFGH");
     }
 }
@@ -147,8 +146,9 @@ START_TEST(a_timer_may_arm_itself_from_its_run)
     setup();
     timers[0].timer.item.run = ring_and_arm_again;
     arm(0, 10);
-    for (uint64_t now = 10; now <= 50; now += 10)
+    for (uint64_t now = 10; now <= 50; now += 10) {
         ck_assert_str_eq(run_at(now), "A");
+    }
     ck_assert(tdl_timer_disarm(&sched, &timers[0].timer));
 }
 END_TEST
@@ -190,8 +190,9 @@ START_TEST(a_long_mix_of_arm_disarm_and_expire_keeps_order_and_counts)
     tdl_sched_init(&sched);
     rung = 0;
     last_deadline = 0;
-    for (int i = 0; i < MANY; i++)
+    for (int i = 0; i < MANY; i++) {
         tdl_timer_init(&many[i], ring_in_order);
+    }
     for (uint64_t step = 0; step < 40000; step++) {
         seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407U;
         struct tdl_timer *t = &many[(seed >> 33) % MANY];
@@ -199,8 +200,9 @@ START_TEST(a_long_mix_of_arm_disarm_and_expire_keeps_order_and_counts)
             ck_assert(tdl_timer_disarm(&sched, t));
             armed--;
         } else {
-            if (t->item.link.state == TDL_ITEM_IDLE)
+            if (t->item.link.state == TDL_ITEM_IDLE) {
                 armed++;
+            }
             uint64_t deadline = ((now + 1 + (seed >> 40) % 5000) << 20) + step;
             ck_assert_int_eq(tdl_timer_arm(&sched, t, deadline), 0);
         }

@@ -2,9 +2,9 @@
 #ifndef TREADLE_TEST_TRACE_H
 #define TREADLE_TEST_TRACE_H
 
-#include "treadle/sched.h"
-
 #include <string.h>
+
+#include "treadle/sched.h"
 
 struct traced {
     struct tdl_item item;
@@ -35,10 +35,12 @@ static inline void traced_run(struct tdl_item *item)
 {
     struct traced *self = TDL_CONTAINER_OF(item, struct traced, item);
     trace_add(self->name);
-    if (self->then != NULL)
+    if (self->then != NULL) {
         tdl_sched_push(self->sched, &self->then->item);
-    if (self->also != NULL)
+    }
+    if (self->also != NULL) {
         self->also(self);
+    }
 }
 
 /* Drops are written as the name in lower case. */

@@ -1,10 +1,9 @@
 /* Goal: one turn does its steps in order, asks the host for no more than it needs, and stops in the turn
  * that asked. Method: a host that writes down each call. */
-#include "treadle/turn.h"
-
+#include "suite.h"
 #include "trace.h"
 
-#include "suite.h"
+#include "treadle/turn.h"
 
 struct fake_host {
     struct tdl_host host;
@@ -50,11 +49,13 @@ static void fake_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_que
     struct fake_host *self = TDL_CONTAINER_OF(host, struct fake_host, host);
     trace_add('p');
     self->timeout = timeout_ns;
-    if (timeout_ns != UINT64_MAX)
+    if (timeout_ns != UINT64_MAX) {
         self->now += timeout_ns;
+    }
     tdl_queue_splice(io, &self->io);
-    if (self->posted_while_polling != NULL)
+    if (self->posted_while_polling != NULL) {
         post(self->posted_while_polling);
+    }
     self->posted_while_polling = NULL;
 }
 
@@ -143,10 +144,11 @@ START_TEST(a_stop_takes_effect_in_the_turn_that_asked_also_when_it_came_from_ano
         setup();
         a.also = stop;
         a.then = &b;
-        if (is_remote)
+        if (is_remote) {
             fake.posted_while_polling = &a;
-        else
+        } else {
             tdl_sched_push(&sched, &a.item);
+        }
         do {
             (void)tdl_turn(&sched, &fake.host);
             turns++;
@@ -193,8 +195,9 @@ START_TEST(io_is_polled_once_per_generation)
     a.then = &b;
     b.then = &a;
     tdl_sched_push(&sched, &a.item);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         (void)tdl_turn(&sched, &fake.host);
+    }
     ck_assert_str_eq(trace_text, "fptAfptBfptA");
 }
 END_TEST

@@ -1,5 +1,7 @@
 /* Every engine gives the same results: the same cases over each mode and in-flight limit, for the engine named on the
  * command line (and "sqpoll"). The caps are asserted first, so that no variant silently runs as another. */
+#include "scratch.h"
+
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "scratch.h"
 #include "treadle/status.h"
 
 #define BLOCK 4096u
@@ -77,8 +78,9 @@ CASE(reading_stops_at_the_end)
     struct tdl_fop op;
     tdl_fop_read(&op, fd, in, sizeof in, 300);
     ck_assert_int_eq(run(&fio, &op), 700);
-    for (size_t i = 0; i < 700; i++)
+    for (size_t i = 0; i < 700; i++) {
         ck_assert_uint_eq(in[i], pattern_at(300 + i));
+    }
     tdl_fop_read(&op, fd, in, sizeof in, 1000);
     ck_assert_int_eq(run(&fio, &op), 0);
     tdl_fop_read(&op, fd, in, 0, 0);
@@ -109,8 +111,9 @@ CASE(direct_transfers_take_any_memory)
 {
     close(scratch_file("f", 4 * BLOCK));
     int fd = openat(scratch_fd, "f", O_RDWR | O_DIRECT | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
         return; /* this file system has no direct transfers */
+    }
     static unsigned char in[2 * BLOCK + 1];
     struct tdl_fop op;
     tdl_fop_read(&op, fd, in + 1, 2 * BLOCK, BLOCK);
@@ -312,8 +315,9 @@ CASE(a_canceled_one_in_flight_comes_back_once)
     char byte = 0;
     struct tdl_fop op;
     struct tdl_queue out;
-    if (wanted.engine == TDL_FIO_SIMULATED)
+    if (wanted.engine == TDL_FIO_SIMULATED) {
         return;
+    }
     tdl_queue_init(&out);
     ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
     tdl_fop_read(&op, ends[0], &byte, 1, TDL_FOP_POSITION);
@@ -321,8 +325,9 @@ CASE(a_canceled_one_in_flight_comes_back_once)
     ck_assert_int_ge(tdl_fio_flush(&fio), 0);
     ck_assert_int_eq(tdl_fio_wait(&fio, 1000000), -ETIMEDOUT);
     ck_assert_int_eq(tdl_fio_cancel(&fio, &op), 0);
-    if (wanted.engine != TDL_FIO_LINUX_URING)
+    if (wanted.engine != TDL_FIO_LINUX_URING) {
         ck_assert_int_eq((int)write(ends[1], "a", 1), 1);
+    }
     ck_assert_int_eq(tdl_fio_drain(&fio, &out), 0);
     /* A worker that had not begun gives it up, one that had must finish; the ring always gives it up. */
     ck_assert(op.result == -ECANCELED || (op.result == 1 && wanted.engine != TDL_FIO_LINUX_URING));
@@ -345,8 +350,9 @@ CASE(more_than_the_limit_wait_their_turn)
     }
     ck_assert_int_eq(tdl_fio_drain(&fio, &out), 0);
     unsigned count = 0;
-    while (tdl_queue_pop(&out) != NULL)
+    while (tdl_queue_pop(&out) != NULL) {
         count++;
+    }
     ck_assert_uint_eq(count, OPS);
     for (unsigned i = 0; i < OPS; i++) {
         ck_assert_int_eq(ops[i].result, 64);
@@ -364,8 +370,9 @@ CASE(a_batch_costs_one_system_call)
     tdl_queue_init(&out);
     const struct tdl_fio_caps *caps = tdl_fio_caps(&fio);
     unsigned count = caps->inflight_max < MANY ? caps->inflight_max : MANY;
-    if (!caps->single_syscall || caps->mode != TDL_FIO_DEFERRED)
+    if (!caps->single_syscall || caps->mode != TDL_FIO_DEFERRED) {
         count = 0;
+    }
     for (unsigned i = 0; i < count; i++) {
         tdl_fop_read(&ops[i], fd, in[i], BLOCK, i * BLOCK);
         ck_assert_int_eq(tdl_fio_stage(&fio, &ops[i]), 0);
@@ -439,8 +446,9 @@ CASE(closing_gives_everything_back)
     ck_assert_int_ge(tdl_fio_flush(&fio), 0);
     ck_assert_int_eq(tdl_fio_close(&fio, &out), 0);
     unsigned count = 0;
-    for (struct tdl_link *link; (link = tdl_queue_pop(&out)) != NULL; count++)
+    for (struct tdl_link *link; (link = tdl_queue_pop(&out)) != NULL; count++) {
         ck_assert(tdl_fop_of(link)->result == 512 || tdl_fop_of(link)->result == -ECANCELED);
+    }
     ck_assert_uint_eq(count, OPS);
     ck_assert_int_eq(tdl_fio_stage(&fio, &ops[0]), TDL_ECLOSED);
     close(fd);
@@ -482,8 +490,9 @@ static Suite *suite(void)
 int main(int argc, char **argv)
 {
     int engine = argc > 1 ? tdl_fio_engine_by_name(argv[1]) : TDL_FIO_LINUX_URING;
-    if (engine < 0)
+    if (engine < 0) {
         return EXIT_FAILURE;
+    }
     wanted.engine = (enum tdl_fio_engine)engine;
     wanted.sqpoll = argc > 2 && strcmp(argv[2], "sqpoll") == 0;
     wanted.limit = 1;

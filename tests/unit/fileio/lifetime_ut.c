@@ -1,5 +1,7 @@
 /* What a context does at its edges: fork with operations in flight, closing twice, limits under a polling thread, transfers
  * beyond one call, and the inline allowance of a turn. */
+#include "scratch.h"
+
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "scratch.h"
 #include "treadle/pool.h"
 #include "treadle/status.h"
 
@@ -44,15 +45,19 @@ static int child_finds_a_fresh_context(struct tdl_fio *f, struct tdl_fop *pendin
 {
     struct tdl_queue out;
     tdl_queue_init(&out);
-    if (tdl_fio_reap(f, &out) != 1 || tdl_queue_pop(&out) != &pending->link || pending->result != -ECANCELED)
+    if (tdl_fio_reap(f, &out) != 1 || tdl_queue_pop(&out) != &pending->link ||
+        pending->result != -ECANCELED) {
         return 1;
+    }
     unsigned char in[100];
     struct tdl_fop op;
     tdl_fop_read(&op, fd, in, sizeof in, 50);
-    if (tdl_fio_stage(f, &op) != 0 || tdl_fio_drain(f, &out) != 0)
+    if (tdl_fio_stage(f, &op) != 0 || tdl_fio_drain(f, &out) != 0) {
         return 2;
-    if (op.result != (int64_t)sizeof in || in[9] != pattern_at(59))
+    }
+    if (op.result != (int64_t)sizeof in || in[9] != pattern_at(59)) {
         return 3;
+    }
     return tdl_fio_close(f, &out) == 0 ? 0 : 4;
 }
 
@@ -60,8 +65,9 @@ START_TEST(a_forked_child_gets_a_context_of_its_own)
 {
     struct tdl_fio f;
     if ((FORK_FORBIDS_THREADS && engines[_i] == TDL_FIO_THREADS) ||
-        !open_engine(&f, (struct variant){engines[_i], TDL_FIO_IMMEDIATE, 8, false}))
+        !open_engine(&f, (struct variant){engines[_i], TDL_FIO_IMMEDIATE, 8, false})) {
         return;
+    }
     int fd = scratch_file("f", 1000);
     int ends[2];
     char byte = 0;
@@ -73,8 +79,9 @@ START_TEST(a_forked_child_gets_a_context_of_its_own)
     ck_assert_int_eq(tdl_fio_stage(&f, &pending), 0);
     pid_t child = fork();
     ck_assert_int_ge(child, 0);
-    if (child == 0)
+    if (child == 0) {
         _exit(child_finds_a_fresh_context(&f, &pending, fd));
+    }
     int status = -1;
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_int_eq(status, 0);
@@ -117,9 +124,9 @@ static bool open_with_pool(struct tdl_fio *f, enum tdl_fio_engine engine)
 static void wait_until_begun(void)
 {
     struct tdl_pool_counts counts;
-    do
+    do {
         tdl_pool_counts(pool, &counts);
-    while (counts.waiting[0] > 0);
+    } while (counts.waiting[0] > 0);
 }
 
 START_TEST(closing_does_not_wait_for_a_pipe)
@@ -130,8 +137,9 @@ START_TEST(closing_does_not_wait_for_a_pipe)
     struct tdl_fop op;
     struct tdl_queue out;
     tdl_queue_init(&out);
-    if (!open_with_pool(&f, engines[_i]))
+    if (!open_with_pool(&f, engines[_i])) {
         return;
+    }
     ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
     tdl_fop_read(&op, ends[0], &byte, 1, TDL_FOP_POSITION);
     ck_assert_int_eq(tdl_fio_stage(&f, &op), 0);
@@ -153,8 +161,9 @@ START_TEST(closing_does_not_wait_for_a_full_pipe)
     struct tdl_fop op;
     struct tdl_queue out;
     tdl_queue_init(&out);
-    if (!open_with_pool(&f, engines[_i]))
+    if (!open_with_pool(&f, engines[_i])) {
         return;
+    }
     char *bytes = calloc(1, MUCH);
     ck_assert_ptr_nonnull(bytes);
     ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
@@ -180,8 +189,9 @@ START_TEST(closing_does_not_wait_for_a_fifo)
     struct tdl_queue out;
     tdl_queue_init(&out);
     ck_assert_int_eq(mkfifoat(scratch_fd, "fifo", 0600), 0);
-    if (!open_with_pool(&f, engines[_i]))
+    if (!open_with_pool(&f, engines[_i])) {
         return;
+    }
     tdl_fop_open(&open_op, scratch_fd, "fifo", O_RDONLY, 0);
     tdl_fop_read_file(&whole, scratch_fd, "fifo", in, sizeof in);
     ck_assert_int_eq(tdl_fio_stage(&f, &open_op), 0);
@@ -191,12 +201,14 @@ START_TEST(closing_does_not_wait_for_a_fifo)
     ck_assert_int_eq(whole.result, -ECANCELED);
     /* A ring tries the open with O_NONBLOCK first, which needs no writer. */
     ck_assert(open_op.result == -ECANCELED || (open_op.result >= 0 && engines[_i] == TDL_FIO_LINUX_URING));
-    if (open_op.result >= 0)
+    if (open_op.result >= 0) {
         close((int)open_op.result);
+    }
     /* Lets a worker that was abandoned go, so that it does not outlive the test. */
     int writer = openat(scratch_fd, "fifo", O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-    if (writer >= 0)
+    if (writer >= 0) {
         close(writer);
+    }
     tdl_pool_close(pool);
 }
 END_TEST
@@ -208,8 +220,9 @@ START_TEST(an_open_that_is_done_may_be_canceled_twice)
     struct tdl_fop op;
     struct tdl_queue out;
     tdl_queue_init(&out);
-    if (!open_with_pool(&f, engines[_i]))
+    if (!open_with_pool(&f, engines[_i])) {
         return;
+    }
     tdl_fop_open(&op, scratch_fd, "made", O_RDWR | O_CREAT, 0600);
     ck_assert_int_eq(tdl_fio_stage(&f, &op), 0);
     ck_assert_int_eq(tdl_fio_wait(&f, UINT64_MAX), 0);
@@ -218,8 +231,9 @@ START_TEST(an_open_that_is_done_may_be_canceled_twice)
     ck_assert_int_eq(tdl_fio_close(&f, &out), 0);
     ck_assert_ptr_eq(tdl_queue_pop(&out), &op.link);
     ck_assert(op.result >= 0 || op.result == -ECANCELED);
-    if (op.result >= 0)
+    if (op.result >= 0) {
         close((int)op.result);
+    }
     tdl_pool_close(pool);
 }
 END_TEST
@@ -232,12 +246,14 @@ START_TEST(a_chain_is_canceled_where_it_waits)
     struct tdl_fop whole;
     struct tdl_queue out;
     tdl_queue_init(&out);
-    if (!open_engine(&f, (struct variant){TDL_FIO_LINUX_URING, TDL_FIO_IMMEDIATE, 8, false}))
+    if (!open_engine(&f, (struct variant){TDL_FIO_LINUX_URING, TDL_FIO_IMMEDIATE, 8, false})) {
         return;
+    }
     ck_assert_int_eq(mkfifoat(scratch_fd, "fifo", 0600), 0);
     int end = openat(scratch_fd, "fifo", O_RDWR | O_CLOEXEC);
-    if (_i == 1)
+    if (_i == 1) {
         ck_assert_int_eq((int)write(end, "abc", 3), 3);
+    }
     tdl_fop_read_file(&whole, scratch_fd, "fifo", in, sizeof in);
     ck_assert_int_eq(tdl_fio_stage(&f, &whole), 0);
     ck_assert_uint_eq(tdl_fio_reap(&f, &out), 0);
@@ -256,8 +272,9 @@ START_TEST(closing_with_a_thousand_in_flight_takes_every_buffer_back)
     enum { OPS = 1000 };
     struct tdl_fio f;
     struct variant v = {engines[_i % 3], TDL_FIO_DEFERRED, OPS, _i == 3};
-    if (!open_engine(&f, v))
+    if (!open_engine(&f, v)) {
         return;
+    }
     static struct tdl_fop ops[OPS];
     static char in[OPS];
     struct tdl_queue out;
@@ -273,15 +290,17 @@ START_TEST(closing_with_a_thousand_in_flight_takes_every_buffer_back)
     ck_assert_uint_eq(f.inflight_count, OPS);
     ck_assert_int_eq(tdl_fio_close(&f, &out), 0);
     unsigned back = 0;
-    for (struct tdl_link *link; (link = tdl_queue_pop(&out)) != NULL; back++)
+    for (struct tdl_link *link; (link = tdl_queue_pop(&out)) != NULL; back++) {
         ck_assert_int_eq(tdl_fop_of(link)->result, -ECANCELED);
+    }
     ck_assert_uint_eq(back, OPS);
     char written[OPS], read_back[OPS];
     memset(written, 'w', sizeof written);
     ck_assert_int_eq((int)write(ends[1], written, OPS), OPS);
     ck_assert_int_eq((int)read(ends[0], read_back, OPS), OPS);
-    for (unsigned i = 0; i < OPS; i++)
+    for (unsigned i = 0; i < OPS; i++) {
         ck_assert_int_eq(in[i], 0);
+    }
     close(ends[0]);
     close(ends[1]);
 }
@@ -293,8 +312,9 @@ START_TEST(a_polling_thread_never_meets_a_full_queue)
     static const uint32_t limits[] = {2, 3, 5};
     enum { OPS = 12 };
     struct tdl_fio f;
-    if (!open_engine(&f, (struct variant){TDL_FIO_LINUX_URING, TDL_FIO_DEFERRED, limits[_i], true}))
+    if (!open_engine(&f, (struct variant){TDL_FIO_LINUX_URING, TDL_FIO_DEFERRED, limits[_i], true})) {
         return;
+    }
     int fd = scratch_file("f", 100000);
     static unsigned char in[OPS][16];
     struct tdl_fop ops[OPS];
@@ -306,8 +326,9 @@ START_TEST(a_polling_thread_never_meets_a_full_queue)
             ck_assert_int_eq(tdl_fio_stage(&f, &ops[i]), 0);
         }
         ck_assert_int_eq(tdl_fio_drain(&f, &out), 0);
-        for (unsigned i = 0; i < OPS; i++)
+        for (unsigned i = 0; i < OPS; i++) {
             ck_assert_int_eq(ops[i].result, 16);
+        }
     }
     ck_assert_uint_gt(f.stats.polled, 0);
     close_empty(&f);
@@ -323,8 +344,9 @@ START_TEST(a_polling_thread_may_be_kept_for_busy_owners)
     struct tdl_fio_options options = variant_options(&v);
     options.sqpoll_when_busy = true;
     ck_assert_int_eq(tdl_fio_open(&f, &options), 0);
-    if (tdl_fio_start(&f) != 0 || !tdl_fio_caps(&f)->sqpoll)
+    if (tdl_fio_start(&f) != 0 || !tdl_fio_caps(&f)->sqpoll) {
         return;
+    }
     int fd = scratch_file("f", 1000);
     unsigned char in[16][8];
     struct tdl_fop ops[16];
@@ -335,8 +357,9 @@ START_TEST(a_polling_thread_may_be_kept_for_busy_owners)
         ck_assert_int_eq(tdl_fio_stage(&f, &ops[i]), 0);
     }
     ck_assert_int_eq(tdl_fio_drain(&f, &out), 0);
-    for (unsigned i = 0; i < 16; i++)
+    for (unsigned i = 0; i < 16; i++) {
         ck_assert_uint_eq(in[i][3], pattern_at(i * 8 + 3));
+    }
     ck_assert_uint_eq(f.stats.polled, 0);
     close_empty(&f);
     close(fd);
@@ -348,8 +371,9 @@ START_TEST(pinned_memory_is_used_where_it_helps)
     enum { LENGTH = 1 << 16 };
     static unsigned char outside[100];
     struct tdl_fio f;
-    if (!open_engine(&f, (struct variant){engines[_i], TDL_FIO_ADAPTIVE, 16, false}))
+    if (!open_engine(&f, (struct variant){engines[_i], TDL_FIO_ADAPTIVE, 16, false})) {
         return;
+    }
     unsigned char *in = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ck_assert_ptr_ne(in, MAP_FAILED);
     int rc = tdl_fio_register(&f, in, LENGTH);
@@ -381,8 +405,9 @@ static void close_all(struct tdl_fio *f, unsigned count)
     struct tdl_queue out;
     tdl_queue_init(&out);
     ck_assert_int_eq(tdl_fio_close(f, &out), 0);
-    for (; count > 0; count--)
+    for (; count > 0; count--) {
         ck_assert_ptr_nonnull(tdl_queue_pop(&out));
+    }
     ck_assert(tdl_queue_is_empty(&out));
 }
 
@@ -390,10 +415,11 @@ static void close_all(struct tdl_fio *f, unsigned count)
 static void stage_syncs(struct tdl_fio *f, struct tdl_fop *ops, int fd, int other)
 {
     for (unsigned i = 0; i < SYNCS; i++) {
-        if (i == SYNCS - 1)
+        if (i == SYNCS - 1) {
             tdl_fop_fsync(&ops[i], fd);
-        else
+        } else {
             tdl_fop_fdatasync(&ops[i], i == 5 ? other : i == 6 || i == 7 ? 1000003 : fd);
+        }
         ck_assert_int_eq(tdl_fio_stage(f, &ops[i]), 0);
     }
     ck_assert_int_eq(tdl_fio_cancel(f, &ops[0]), 0);
@@ -403,8 +429,9 @@ static void stage_syncs(struct tdl_fio *f, struct tdl_fop *ops, int fd, int othe
 START_TEST(syncs_of_one_file_share_a_call)
 {
     struct tdl_fio f;
-    if (!open_engine(&f, (struct variant){engines[_i], TDL_FIO_DEFERRED, 16, false}))
+    if (!open_engine(&f, (struct variant){engines[_i], TDL_FIO_DEFERRED, 16, false})) {
         return;
+    }
     int fd = scratch_file("f", 1000), other = scratch_file("g", 1000);
     struct tdl_fop ops[SYNCS];
     struct tdl_queue out;
@@ -412,11 +439,13 @@ START_TEST(syncs_of_one_file_share_a_call)
     stage_syncs(&f, ops, fd, other);
     ck_assert_int_eq(tdl_fio_drain(&f, &out), 0);
     unsigned back = 0;
-    while (tdl_queue_pop(&out) != NULL)
+    while (tdl_queue_pop(&out) != NULL) {
         back++;
+    }
     ck_assert_uint_eq(back, SYNCS);
-    for (unsigned i = 0; i < SYNCS; i++)
+    for (unsigned i = 0; i < SYNCS; i++) {
         ck_assert_int_eq(ops[i].result, i == 0 || i == 3 ? -ECANCELED : i == 6 || i == 7 ? -EBADF : 0);
+    }
     /* Descriptors that share a place take it from each other, which costs a call and no result. */
     ck_assert_uint_ge(f.stats.joined, 5);
     ck_assert_uint_le(f.stats.submissions, SYNCS - f.stats.joined);
@@ -434,15 +463,17 @@ START_TEST(small_chunks_add_up)
     struct tdl_fio_options options = variant_options(&v);
     options.chunk_max = 1000;
     ck_assert_int_eq(tdl_fio_open(&f, &options), 0);
-    if (tdl_fio_start(&f) != 0)
+    if (tdl_fio_start(&f) != 0) {
         return;
+    }
     int fd = scratch_file("f", 20500);
     static unsigned char in[30000];
     struct tdl_fop op;
     tdl_fop_read(&op, fd, in, sizeof in, 0);
     ck_assert_int_eq(run(&f, &op), 20500);
-    for (size_t i = 0; i < 20500; i++)
+    for (size_t i = 0; i < 20500; i++) {
         ck_assert_uint_eq(in[i], pattern_at(i));
+    }
     tdl_fop_write(&op, fd, in, 20500, 30000);
     ck_assert_int_eq(run(&f, &op), 20500);
     close_empty(&f);
@@ -455,8 +486,9 @@ START_TEST(more_than_two_gibibytes_move_in_one_operation)
 {
     struct tdl_fio f;
     const size_t length = (size_t)0x80000000u + 5;
-    if (scaled(10) < 10 || !open_engine(&f, (struct variant){engines[0], TDL_FIO_ADAPTIVE, 4, false}))
+    if (scaled(10) < 10 || !open_engine(&f, (struct variant){engines[0], TDL_FIO_ADAPTIVE, 4, false})) {
         return;
+    }
     int fd = scratch_file("f", 0);
     ck_assert_int_eq(ftruncate(fd, (off_t)length), 0);
     ck_assert_int_eq((int)pwrite(fd, "end", 3, (off_t)length - 3), 3);
@@ -489,8 +521,9 @@ START_TEST(hits_are_answered_until_the_turn_is_spent)
     unsigned hits = 0;
     for (; hits < 1000; hits++) {
         tdl_fop_read(&op, fd, in, sizeof in, 4096 * (hits % 20));
-        if (tdl_fio_try(&f, &op) == 0)
+        if (tdl_fio_try(&f, &op) == 0) {
             break;
+        }
         ck_assert_int_eq(op.result, 4096);
         ck_assert_uint_eq(in[1], pattern_at(4096 * (hits % 20) + 1));
     }
@@ -598,8 +631,9 @@ START_TEST(a_buffer_is_made_when_it_is_about_to_be_filled)
     struct tdl_fio_options options = variant_options(&v);
     options.provide = make_late;
     struct tdl_fio f;
-    if (tdl_fio_open(&f, &options) != 0 || tdl_fio_start(&f) != 0)
+    if (tdl_fio_open(&f, &options) != 0 || tdl_fio_start(&f) != 0) {
         return;
+    }
     int fd = scratch_file("f", 10000);
     struct tdl_fop ops[LATE];
     struct tdl_queue out;
@@ -618,8 +652,9 @@ START_TEST(a_buffer_is_made_when_it_is_about_to_be_filled)
     unsigned refused = 0;
     for (unsigned i = 0; i < LATE; i++) {
         refused += ops[i].result == -ENOMEM;
-        if (ops[i].result != -ENOMEM && i != 1)
+        if (ops[i].result != -ENOMEM && i != 1) {
             ck_assert_uint_eq(*(unsigned char *)ops[i].at.buffer, pattern_at(i * 10));
+        }
     }
     ck_assert_uint_eq(refused, 1);
     ck_assert_int_eq(ops[1].result, -ECANCELED);
@@ -632,8 +667,9 @@ END_TEST
 START_TEST(closing_ends_a_direct_read_that_was_refused)
 {
     struct tdl_fio f;
-    if (!open_engine(&f, (struct variant){engines[_i], TDL_FIO_DEFERRED, 8, false}))
+    if (!open_engine(&f, (struct variant){engines[_i], TDL_FIO_DEFERRED, 8, false})) {
         return;
+    }
     close(scratch_file("f", 8192));
     int fd = openat(scratch_fd, "f", O_RDONLY | O_DIRECT | O_CLOEXEC);
     if (fd >= 0) {
@@ -675,10 +711,12 @@ START_TEST(a_seed_repeats_its_run)
         }
         ck_assert_int_eq(tdl_fio_drain(&f, &out), 0);
         unsigned at = 0;
-        for (struct tdl_link *link; (link = tdl_queue_pop(&out)) != NULL; at++)
+        for (struct tdl_link *link; (link = tdl_queue_pop(&out)) != NULL; at++) {
             order[pass][at] = (unsigned)(tdl_fop_of(link) - ops);
-        for (unsigned i = 0; i < OPS; i++)
+        }
+        for (unsigned i = 0; i < OPS; i++) {
             results[pass][i] = ops[i].result;
+        }
         ck_assert_uint_eq(at, OPS);
         close_empty(&f);
         close(fd);

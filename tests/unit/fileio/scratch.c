@@ -45,8 +45,9 @@ int scratch_file(const char *name, size_t length)
     ck_assert_int_ge(fd, 0);
     unsigned char *bytes = malloc(length + 1);
     ck_assert_ptr_nonnull(bytes);
-    for (size_t i = 0; i < length; i++)
+    for (size_t i = 0; i < length; i++) {
         bytes[i] = pattern_at(i);
+    }
     ck_assert_int_eq((int)pwrite(fd, bytes, length, 0), (int)length);
     free(bytes);
     return fd;
@@ -70,10 +71,12 @@ int variant_open(struct tdl_fio *f, const struct variant *v)
 {
     struct tdl_fio_options options = variant_options(v);
     int rc = tdl_fio_open(f, &options);
-    if (rc == 0)
+    if (rc == 0) {
         rc = tdl_fio_start(f);
-    if (rc == 0 && v->sqpoll && !tdl_fio_caps(f)->sqpoll)
+    }
+    if (rc == 0 && v->sqpoll && !tdl_fio_caps(f)->sqpoll) {
         rc = -EPERM;
+    }
     return rc;
 }
 

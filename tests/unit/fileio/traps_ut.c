@@ -1,5 +1,7 @@
 /* What a caller may do wrong, or somebody else to his descriptors, gets a code: no crash, no endless wait, and no descriptor of
  * another is closed. */
+#include "scratch.h"
+
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +11,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "scratch.h"
 #include "treadle/status.h"
 
 static const enum tdl_fio_engine engines[] = {TDL_FIO_LINUX_URING, TDL_FIO_LINUX_AIO, TDL_FIO_THREADS,
@@ -132,8 +133,9 @@ START_TEST(a_context_whose_descriptors_are_taken_closes_with_a_code)
     struct tdl_fio_options options = {.engine = engines[_i], .mode = TDL_FIO_DEFERRED};
     int ends[2];
     ck_assert_int_eq(tdl_fio_open(&f, &options), 0);
-    if (tdl_fio_start(&f) != 0)
+    if (tdl_fio_start(&f) != 0) {
         return;
+    }
     int fd = scratch_file("f", 4096);
     ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
     for (int i = 0; i < 8; i++) {
@@ -152,8 +154,9 @@ START_TEST(a_context_whose_descriptors_are_taken_closes_with_a_code)
     int rc = tdl_fio_close(&f, &out);
     ck_assert(rc == 0 || rc == TDL_EBADF);
     int count = 0;
-    while (tdl_queue_pop(&out) != NULL)
+    while (tdl_queue_pop(&out) != NULL) {
         count++;
+    }
     ck_assert_int_eq(count, engines[_i] != TDL_FIO_SIMULATED ? 9 : 8);
     ck_assert_int_eq(tdl_fio_start(&f), TDL_ECLOSED);
     (void)close(other);
@@ -185,8 +188,9 @@ int main(void)
     tcase_add_loop_test(t, a_negative_offset_is_invalid_unless_it_means_the_position, 0, 4);
     SRunner *runner = srunner_create(s);
     /* In a process of its own, since Check keeps a file open; the sanitizers run without. */
-    if (srunner_fork_status(runner) == CK_FORK)
+    if (srunner_fork_status(runner) == CK_FORK) {
         tcase_add_loop_test(t, a_context_whose_descriptors_are_taken_closes_with_a_code, 0, 4);
+    }
     tcase_add_test(t, many_contexts_of_the_kernel_come_and_go);
     suite_add_tcase(s, t);
     srunner_run_all(runner, CK_ENV);

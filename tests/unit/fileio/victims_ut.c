@@ -1,5 +1,7 @@
 /* Whoever outlives a cancel does no harm: operations are canceled at every stage of their way, their descriptors are closed as
  * soon as the context says that it borrows them no more, and the numbers go at once to victims, which must stay as they are. */
+#include "scratch.h"
+
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,8 +12,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "scratch.h"
 
 #define FILE_BYTES 65536u
 #define VICTIM "this is the victim's own text"
@@ -140,8 +140,9 @@ static void prepare(struct work *w, enum kind kind)
         break;
     case COPIES:
     case COPIES_BY_BUFFER:
-        if (kind == COPIES_BY_BUFFER)
+        if (kind == COPIES_BY_BUFFER) {
             ck_assert_int_eq(fcntl(w->other, F_SETFL, O_APPEND), 0); /* what copy_file_range refuses */
+        }
         tdl_fop_copy(&w->op, w->file, 0, w->other, 0, FILE_BYTES);
         w->given = &w->other;
         break;
@@ -175,11 +176,12 @@ enum moment {
 
 static void reach(enum moment moment, unsigned round)
 {
-    if (moment == STAGED)
+    if (moment == STAGED) {
         return;
+    }
     ck_assert_int_ge(tdl_fio_flush(&fio), 0);
-    for (volatile unsigned i = 0; moment == A_LITTLE_LATER && i < round % 64 * 100; i++)
-        ;
+    for (volatile unsigned i = 0; moment == A_LITTLE_LATER && i < round % 64 * 100; i++) {
+    }
 }
 
 static void cancel_and_part(struct tdl_fop *op)
@@ -197,8 +199,9 @@ static void cancel_and_part(struct tdl_fop *op)
 START_TEST(a_number_that_went_to_another_is_left_alone)
 {
     enum kind kind = (enum kind)(_i % KINDS);
-    if (!open_variant(_i / KINDS))
+    if (!open_variant(_i / KINDS)) {
         return;
+    }
     if (variants[_i / KINDS].engine == TDL_FIO_SIMULATED && (kind == READS_A_PIPE || kind == WRITES_A_PIPE)) {
         close_empty(&fio);
         return; /* it calls from this thread, and would wait for itself */
@@ -227,8 +230,9 @@ START_TEST(a_close_goes_behind_what_was_begun)
 {
     enum { READS = 16, AT_ONCE = 8 };
     static unsigned char in[READS][FILE_BYTES];
-    if (!open_variant(_i))
+    if (!open_variant(_i)) {
         return;
+    }
     unsigned rounds = scaled(100);
     for (unsigned round = 0; round < rounds; round++) {
         struct tdl_fop reads[READS], closing, sync;
@@ -241,8 +245,9 @@ START_TEST(a_close_goes_behind_what_was_begun)
         for (unsigned i = 0; i < READS; i++) {
             tdl_fop_read(&reads[i], fd, in[i], FILE_BYTES, 0);
             ck_assert_int_eq(tdl_fio_stage(&fio, &reads[i]), 0);
-            if (i == AT_ONCE)
+            if (i == AT_ONCE) {
                 ck_assert_int_ge(tdl_fio_flush(&fio), 0);
+            }
         }
         tdl_fop_fsync(&sync, fd);
         ck_assert_int_eq(tdl_fio_stage(&fio, &sync), 0);
@@ -272,8 +277,9 @@ END_TEST
 
 START_TEST(a_close_ends_what_waits_for_another_program)
 {
-    if (variants[_i].engine == TDL_FIO_SIMULATED || !open_variant(_i))
+    if (variants[_i].engine == TDL_FIO_SIMULATED || !open_variant(_i)) {
         return;
+    }
     struct tdl_fop reading, closing;
     struct tdl_queue out;
     char byte;

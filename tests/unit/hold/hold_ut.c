@@ -1,12 +1,11 @@
 /* Goal: what is held is what was appended, oldest connection first, and is the owner's once taken. Method: holds whose limit is
  * never reached, so that the thread has no part in it. */
-#include "treadle/hold.h"
-
-#include "treadle/status.h"
-
 #include "suite.h"
 
 #include <string.h>
+
+#include "treadle/hold.h"
+#include "treadle/status.h"
 
 static struct tdl_hold hold;
 
@@ -60,8 +59,9 @@ START_TEST(the_oldest_comes_first_and_any_may_be_taken)
     struct tdl_held *held[20];
     setup();
     ck_assert_ptr_null(tdl_hold_first(&hold));
-    for (int i = 0; i < 20; i++)
+    for (int i = 0; i < 20; i++) {
         held[i] = tdl_hold_begin(&hold, i, NULL, &i, sizeof i);
+    }
     ck_assert_ptr_eq(tdl_hold_first(&hold), held[0]);
     tdl_hold_take(&hold, held[0]);
     tdl_hold_take(&hold, held[2]);

@@ -1,7 +1,5 @@
 /* Goal: what its owner leaves waiting is sent by the thread, once, and never to another file; the thread exists only while a
  * hold is open, and in no fork. Method: socket pairs on which the test waits for what the thread sends. */
-#include "treadle/hold.h"
-
 #include "suite.h"
 
 #include <dirent.h>
@@ -11,6 +9,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "treadle/hold.h"
 
 static struct tdl_hold hold;
 static int ours, theirs;
@@ -80,8 +80,9 @@ static int count_threads(void)
 {
     int count = 0;
     DIR *dir = opendir("/proc/self/task");
-    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;)
+    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         count += entry->d_name[0] != '.';
+    }
     closedir(dir);
     return count;
 }
@@ -238,8 +239,9 @@ START_TEST(what_a_full_socket_did_not_take_before_a_fork_is_the_parents)
     struct tdl_held *held = begin(ours, "x", NULL);
     ck_assert_int_eq(tdl_held_append(&hold, held, much, sizeof much), 0);
     pid_t pid = fork();
-    if (pid == 0)
+    if (pid == 0) {
         _exit(held->sent == held->len ? 0 : 1);
+    }
     int status;
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_int_eq(status, 0);

@@ -1,9 +1,9 @@
 /* Goal: cancel and abandon do what their header says in every state of a job.
  * Method: jobs that wait inside work on a gate, so each state can be held for as long as the test looks at
  * it. */
-#include <check.h>
-
 #include "post_box.h"
+
+#include <check.h>
 
 static struct post_box box;
 static struct gate gate;
@@ -118,8 +118,9 @@ START_TEST(a_done_job_that_is_abandoned_still_arrives)
 {
     struct gated_job *gated = submit(1);
     gate_open(&gate);
-    while (tdl_job_state(&gated->job) != TDL_JOB_DONE)
+    while (tdl_job_state(&gated->job) != TDL_JOB_DONE) {
         sched_yield();
+    }
     ck_assert(!tdl_job_abandon(pool, &gated->job));
     ck_assert_ptr_eq(post_box_wait(&box), &gated->done);
     tdl_job_received(&gated->job);

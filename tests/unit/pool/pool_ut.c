@@ -1,11 +1,11 @@
 /* Goal: a pool opens only with sound options, and detach and close return at once and leave nothing behind.
  * Method: gated jobs hold workers inside work while the owner goes away. */
+#include "post_box.h"
+
 #include <check.h>
 
 #include "treadle/failpoint.h"
 #include "treadle/status.h"
-
-#include "post_box.h"
 
 static struct gate gate;
 
@@ -89,8 +89,9 @@ START_TEST(close_returns_while_a_hundred_jobs_execute)
     struct post_box box;
     post_box_open(&box);
     struct tdl_pool *pool = pool_of(100, 0);
-    for (int i = 0; i < 150; i++)
+    for (int i = 0; i < 150; i++) {
         (void)submit(pool, &box);
+    }
     gate_wait_inside(&gate, 100);
     tdl_pool_close(pool);
     ck_assert_uint_eq(gate.released, 50);

@@ -35,11 +35,13 @@ static inline void post_box_close(struct post_box *box)
 /* The next link, or NULL if nothing is there now. */
 static inline struct tdl_link *post_box_poll(struct post_box *box)
 {
-    if (box->taken == NULL)
+    if (box->taken == NULL) {
         box->taken = tdl_inbox_take(&box->inbox);
+    }
     struct tdl_link *link = box->taken;
-    if (link != NULL)
+    if (link != NULL) {
         box->taken = link->next;
+    }
     return link;
 }
 
@@ -48,11 +50,13 @@ static inline struct tdl_link *post_box_wait(struct post_box *box)
 {
     for (;;) {
         struct tdl_link *link = post_box_poll(box);
-        if (link != NULL)
+        if (link != NULL) {
             return link;
+        }
         tdl_wake_park_begin(&box->wake);
-        if (tdl_inbox_is_empty(&box->inbox))
+        if (tdl_inbox_is_empty(&box->inbox)) {
             (void)tdl_wake_wait(&box->wake, UINT64_MAX);
+        }
         (void)tdl_wake_park_end(&box->wake);
     }
 }
@@ -87,16 +91,18 @@ static inline void gate_open(struct gate *gate)
 static inline void gate_wait_inside(struct gate *gate, unsigned count)
 {
     pthread_mutex_lock(&gate->lock);
-    while (gate->inside < count)
+    while (gate->inside < count) {
         pthread_cond_wait(&gate->changed, &gate->lock);
+    }
     pthread_mutex_unlock(&gate->lock);
 }
 
 static inline void gate_wait_released(struct gate *gate, unsigned count)
 {
     pthread_mutex_lock(&gate->lock);
-    while (gate->released < count)
+    while (gate->released < count) {
         pthread_cond_wait(&gate->changed, &gate->lock);
+    }
     pthread_mutex_unlock(&gate->lock);
 }
 
@@ -122,11 +128,13 @@ static inline void gated_job_work(struct tdl_job *job)
     struct gate *gate = gated->gate;
     pthread_mutex_lock(&gate->lock);
     gated->order = ++gate->worked;
-    if (++gate->inside > gate->inside_most)
+    if (++gate->inside > gate->inside_most) {
         gate->inside_most = gate->inside;
+    }
     pthread_cond_broadcast(&gate->changed);
-    while (!gate->is_open)
+    while (!gate->is_open) {
         pthread_cond_wait(&gate->changed, &gate->lock);
+    }
     gate->inside--;
     pthread_mutex_unlock(&gate->lock);
 }
@@ -170,8 +178,9 @@ static inline struct tdl_pool *pool_of(uint32_t first, uint32_t second)
 /* Every test ends with no pool left; the last worker frees it a moment after it was let go. */
 static inline void wait_no_pool_alive(void)
 {
-    while (tdl_pool_alive() != 0)
+    while (tdl_pool_alive() != 0) {
         sched_yield();
+    }
 }
 
 #endif

@@ -1,9 +1,9 @@
 /* Goal: a class never has more jobs at once than slots, starts them in order, and never holds up another
  * class. Method: gated jobs; the gate counts how many are inside, each job notes its place in the order of
  * starts. */
-#include <check.h>
-
 #include "post_box.h"
+
+#include <check.h>
 
 static struct post_box box;
 static struct gate gate;
@@ -33,16 +33,18 @@ START_TEST(no_more_jobs_run_than_slots)
 {
     struct tdl_pool *pool = pool_of(3, 0);
     struct tdl_pool_counts counts;
-    for (unsigned i = 0; i < 20; i++)
+    for (unsigned i = 0; i < 20; i++) {
         (void)submit(pool, &gate, 0, i);
+    }
     gate_wait_inside(&gate, 3);
     tdl_pool_counts(pool, &counts);
     ck_assert_uint_eq(counts.running[0], 3);
     ck_assert_uint_eq(counts.waiting[0], 17);
     ck_assert_uint_eq(counts.threads, 3);
     gate_open(&gate);
-    for (unsigned i = 0; i < 20; i++)
+    for (unsigned i = 0; i < 20; i++) {
         free(gated_job_of(post_box_wait(&box)));
+    }
     ck_assert_uint_le(gate.inside_most, 3);
     tdl_pool_close(pool);
 }
@@ -51,8 +53,9 @@ END_TEST
 START_TEST(waiting_jobs_start_in_order)
 {
     struct tdl_pool *pool = pool_of(1, 0);
-    for (unsigned i = 0; i < 100; i++)
+    for (unsigned i = 0; i < 100; i++) {
         (void)submit(pool, &gate, 0, i);
+    }
     gate_open(&gate);
     for (unsigned i = 0; i < 100; i++) {
         struct gated_job *gated = gated_job_of(post_box_wait(&box));
@@ -69,10 +72,12 @@ START_TEST(a_burst_of_a_thousand_starts_no_more_threads_than_slots)
     struct tdl_pool *pool = pool_of(6, 0);
     struct tdl_pool_counts counts;
     gate_open(&gate);
-    for (unsigned i = 0; i < 1000; i++)
+    for (unsigned i = 0; i < 1000; i++) {
         (void)submit(pool, &gate, 0, i);
-    for (unsigned i = 0; i < 1000; i++)
+    }
+    for (unsigned i = 0; i < 1000; i++) {
         free(gated_job_of(post_box_wait(&box)));
+    }
     tdl_pool_counts(pool, &counts);
     ck_assert_uint_le(counts.threads_started, 6);
     ck_assert_uint_le(gate.inside_most, 6);
@@ -83,8 +88,9 @@ END_TEST
 START_TEST(another_class_starts_behind_a_full_one)
 {
     struct tdl_pool *pool = pool_of(2, 2);
-    for (unsigned i = 0; i < 1000; i++)
+    for (unsigned i = 0; i < 1000; i++) {
         (void)submit(pool, &gate, 0, i);
+    }
     gate_wait_inside(&gate, 2);
     struct gated_job *other = submit(pool, &other_gate, 1, 0);
     ck_assert_ptr_eq(post_box_wait(&box), &other->done);
@@ -104,8 +110,9 @@ START_TEST(classes_take_turns)
         (void)submit(pool, &other_gate, 0, i);
         (void)submit(pool, &other_gate, 1, i);
     }
-    for (unsigned i = 0; i < 100; i++)
+    for (unsigned i = 0; i < 100; i++) {
         free(gated_job_of(post_box_wait(&box)));
+    }
     tdl_pool_close(pool);
 }
 END_TEST

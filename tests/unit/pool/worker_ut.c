@@ -1,10 +1,10 @@
 /* Goal: threads carry their name, block every signal, have the stack that was asked for, and leave when idle.
  * Method: a job that looks at its own thread; the idle time is one nanosecond where a thread has to leave. */
+#include "post_box.h"
+
 #include <check.h>
 #include <signal.h>
 #include <string.h>
-
-#include "post_box.h"
 
 struct seen {
     struct tdl_job job;
@@ -63,8 +63,9 @@ START_TEST(threads_are_named_and_block_signals)
     (void)pthread_sigmask(SIG_SETMASK, NULL, &mask);
     ck_assert_str_eq(seen.name, "a-long-nam-0");
     ck_assert(seen.all_blocked);
-    for (int number = 1; number < SIGRTMIN; number++)
+    for (int number = 1; number < SIGRTMIN; number++) {
         ck_assert_msg(sigismember(&mask, number) != 1, "the caller's signal %d is blocked", number);
+    }
 }
 END_TEST
 
@@ -156,8 +157,9 @@ START_TEST(while_one_thread_lingers_the_others_sleep_and_come_too)
         }
         gate_wait_inside(&gate, 4);
         gate_open(&gate);
-        for (unsigned i = 0; i < 4; i++)
+        for (unsigned i = 0; i < 4; i++) {
             free(gated_job_of(post_box_wait(&box)));
+        }
         do {
             sched_yield();
             tdl_pool_counts(pool, &counts);

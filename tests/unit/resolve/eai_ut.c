@@ -15,8 +15,9 @@ START_TEST(every_code_of_libc_has_a_status_of_its_own)
         int status = tdl_eai_status(codes[i]);
         ck_assert_int_le(status, -3000);
         ck_assert_str_ne(tdl_status_text(status), tdl_status_text(-999999));
-        for (size_t k = 0; k < i; k++)
+        for (size_t k = 0; k < i; k++) {
             ck_assert_int_ne(status, tdl_eai_status(codes[k]));
+        }
     }
 }
 END_TEST

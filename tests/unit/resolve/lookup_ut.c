@@ -1,14 +1,15 @@
 /* Goal: lookups give libc's rows and errors, wait for slots, never reach libc once dropped while waiting, and
  * free themselves when dropped while libc executes. Method: a resolver that is linked ahead of libc, counts
  * each call and can be held. */
+#include "../pool/post_box.h"
+#include "resolver.h"
+
 #include <arpa/inet.h>
 #include <check.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../pool/post_box.h"
-#include "resolver.h"
 #include "treadle/failpoint.h"
 #include "treadle/lookup.h"
 #include "treadle/status.h"
@@ -32,8 +33,9 @@ static void set_up(void)
 static void tear_down(void)
 {
     resolver_let_go();
-    if (pool != NULL)
+    if (pool != NULL) {
         tdl_pool_close(pool);
+    }
     wait_no_pool_alive();
     post_box_close(&box);
 }
@@ -158,8 +160,9 @@ END_TEST
 START_TEST(no_more_lookups_execute_than_slots)
 {
     resolver_hold();
-    for (int i = 0; i < 64; i++)
+    for (int i = 0; i < 64; i++) {
         (void)ask("localhost", "80", AF_INET);
+    }
     resolver_wait_inside(3);
     struct tdl_pool_counts counts;
     tdl_pool_counts(pool, &counts);
@@ -181,17 +184,21 @@ START_TEST(a_lookup_dropped_while_it_waits_never_reaches_libc)
     struct asked *waiting[20];
     resolver_hold();
     unsigned before = resolver_calls();
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         (void)ask("localhost", "80", AF_INET);
+    }
     resolver_wait_inside(3);
-    for (int i = 0; i < 20; i++)
+    for (int i = 0; i < 20; i++) {
         waiting[i] = ask("never-asked.test", NULL, AF_INET);
-    for (int i = 0; i < 20; i++)
+    }
+    for (int i = 0; i < 20; i++) {
         ck_assert(tdl_lookup_drop(&waiting[i]->lookup, pool));
+    }
     ck_assert_uint_eq(tdl_load_seq_u32(&released), 20);
     resolver_let_go();
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         finish(answer());
+    }
     ck_assert_uint_eq(resolver_calls() - before, 3);
 }
 END_TEST
@@ -235,10 +242,12 @@ START_TEST(a_result_that_finds_no_memory_is_an_error_and_gives_its_slot_on)
     tdl_failpoint_set(TDL_FAIL_ALLOC, 0);
     ck_assert_int_eq(tdl_lookup_status(&first.lookup), TDL_EAI_MEMORY);
     tdl_lookup_clear(&first.lookup);
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 10; i++) {
         (void)ask("localhost", "80", AF_INET);
-    for (int i = 0; i < 10; i++)
+    }
+    for (int i = 0; i < 10; i++) {
         finish(answer());
+    }
 }
 END_TEST
 

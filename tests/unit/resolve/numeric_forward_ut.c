@@ -145,14 +145,18 @@ static unsigned answered;
 static bool same_row(const struct tdl_numeric *answer, uint32_t at, const struct addrinfo *row)
 {
     const char *canonical = at == 0 ? answer->canonical : NULL;
-    if (row->ai_socktype != answer->rows[at].socktype || row->ai_protocol != answer->rows[at].protocol)
+    if (row->ai_socktype != answer->rows[at].socktype || row->ai_protocol != answer->rows[at].protocol) {
         return false;
-    if (row->ai_family != answer->address.any.sa_family || row->ai_addrlen != answer->length)
+    }
+    if (row->ai_family != answer->address.any.sa_family || row->ai_addrlen != answer->length) {
         return false;
-    if (memcmp(row->ai_addr, &answer->address, answer->length) != 0)
+    }
+    if (memcmp(row->ai_addr, &answer->address, answer->length) != 0) {
         return false;
-    if (row->ai_canonname == NULL || canonical == NULL)
+    }
+    if (row->ai_canonname == NULL || canonical == NULL) {
         return row->ai_canonname == canonical;
+    }
     return strcmp(row->ai_canonname, canonical) == 0;
 }
 
@@ -160,8 +164,9 @@ static bool same_answer(const struct tdl_numeric *answer, const struct addrinfo 
 {
     uint32_t at = 0;
     for (; rows != NULL; rows = rows->ai_next, at++) {
-        if (at >= answer->count || !same_row(answer, at, rows))
+        if (at >= answer->count || !same_row(answer, at, rows)) {
             return false;
+        }
     }
     return at == answer->count;
 }
@@ -171,13 +176,15 @@ static void compare(const char *host, const char *service, const struct addrinfo
     struct tdl_numeric answer;
     struct addrinfo *rows = NULL;
     asked++;
-    if (!tdl_numeric_forward(&answer, host, service, hints))
+    if (!tdl_numeric_forward(&answer, host, service, hints)) {
         return;
+    }
     answered++;
     int eai = getaddrinfo(host, service, hints, &rows);
     bool same = eai == 0 && same_answer(&answer, rows);
-    if (rows != NULL)
+    if (rows != NULL) {
         freeaddrinfo(rows);
+    }
     ck_assert_msg(same, "host %s service %s family %d type %d protocol %d flags %d: libc says %d",
                   host ? host : "NULL", service ? service : "NULL", hints->ai_family, hints->ai_socktype,
                   hints->ai_protocol, hints->ai_flags, eai);
@@ -215,8 +222,9 @@ static void random_host(char *text, size_t size)
 {
     static const char alphabet[] = "0123456789abcfx.:%lo";
     size_t length = (size_t)rand() % (size - 1);
-    for (size_t i = 0; i < length; i++)
+    for (size_t i = 0; i < length; i++) {
         text[i] = alphabet[(size_t)rand() % (sizeof alphabet - 1)];
+    }
     text[length] = '\0';
 }
 

@@ -18,8 +18,9 @@ static void compare(const struct sockaddr *address, socklen_t length, int flags)
     char service[TDL_NUMERIC_SERVICE_MAX];
     char libc_host[NI_MAXHOST];
     char libc_service[NI_MAXSERV];
-    if (!tdl_numeric_reverse(host, service, address, length, flags))
+    if (!tdl_numeric_reverse(host, service, address, length, flags)) {
         return;
+    }
     answered++;
     int eai =
         getnameinfo(address, length, libc_host, sizeof libc_host, libc_service, sizeof libc_service, flags);

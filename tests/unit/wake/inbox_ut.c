@@ -1,13 +1,12 @@
 /* Goal: posts come out oldest first with their marks, wake a parked owner, and are refused after close.
  * Method: on one thread; what needs several is in tests/race. */
-#include "treadle/inbox.h"
-
-#include "treadle/status.h"
-
 #include "suite.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "treadle/inbox.h"
+#include "treadle/status.h"
 
 static struct tdl_wake wake;
 static struct tdl_inbox inbox;
@@ -42,8 +41,9 @@ START_TEST(posts_are_taken_oldest_first_and_only_once)
     ck_assert(tdl_inbox_is_empty(&inbox));
     ck_assert_ptr_null(tdl_inbox_take(&inbox));
     for (int count = 1; count <= 4; count++) {
-        for (int i = 0; i < count; i++)
+        for (int i = 0; i < count; i++) {
             ck_assert_int_eq(tdl_inbox_post(&inbox, &links[i]), 0);
+        }
         ck_assert(!tdl_inbox_is_empty(&inbox));
         check_chain(tdl_inbox_take(&inbox), 0, count);
         ck_assert(tdl_inbox_is_empty(&inbox));
@@ -118,8 +118,9 @@ END_TEST
 START_TEST(close_gives_back_what_is_left_and_refuses_what_comes)
 {
     setup();
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(tdl_inbox_post(&inbox, &links[i]), 0);
+    }
     check_chain(tdl_inbox_close(&inbox), 0, 3);
     links[3].mark = 77;
     ck_assert_int_eq(tdl_inbox_post(&inbox, &links[3]), TDL_ECLOSED);

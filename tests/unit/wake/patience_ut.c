@@ -1,15 +1,16 @@
 /* Goal: a watch in vain costs ever less, and one that pays brings watching back.
  * Method: occasions one after the other, counted. */
-#include "treadle/patience.h"
-
 #include "suite.h"
+
+#include "treadle/patience.h"
 
 /* How many occasions are left out before the next watch. */
 static unsigned left_out(struct tdl_patience *patience)
 {
     unsigned count = 0;
-    while (!tdl_patience_watches(patience))
+    while (!tdl_patience_watches(patience)) {
         count++;
+    }
     return count;
 }
 
@@ -50,8 +51,9 @@ START_TEST(one_that_pays_halves_the_next_pause)
     ck_assert_uint_eq(left_out(&patience), 0);
     tdl_patience_tell(&patience, false);
     ck_assert_uint_eq(left_out(&patience), TDL_PATIENCE_LONGEST);
-    for (unsigned i = 0; i < 10; i++)
+    for (unsigned i = 0; i < 10; i++) {
         tdl_patience_tell(&patience, true);
+    }
     tdl_patience_tell(&patience, false);
     ck_assert_uint_eq(left_out(&patience), 1);
 }

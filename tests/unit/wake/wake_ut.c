@@ -1,10 +1,6 @@
 /* Goal: the word and the descriptor agree in every sequence of park and notify one thread can make, and a
  * notify that is under way while the park ends costs nothing but a spurious wake. Method: step by step on
  * one thread; poll says whether the descriptor is readable. */
-#include "treadle/wake.h"
-
-#include "treadle/status.h"
-
 #include "suite.h"
 
 #include <errno.h>
@@ -12,11 +8,14 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <sys/time.h>
-#include <sys/epoll.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "treadle/status.h"
+#include "treadle/wake.h"
 
 static struct tdl_wake wake;
 
@@ -74,8 +73,9 @@ START_TEST(many_notifies_write_once_per_park)
 {
     setup(0);
     tdl_wake_park_begin(&wake);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 5; i++) {
         tdl_wake_notify(&wake);
+    }
     uint64_t count = 0;
     ck_assert_int_eq((int)read(tdl_wake_fd(&wake), &count, sizeof count), 8);
     ck_assert_uint_eq(count, 1);
@@ -320,8 +320,8 @@ START_TEST(a_descriptor_that_somebody_closed_costs_a_code)
 }
 END_TEST
 
-SUITE("wake/wake", a_wake_of_zeros_is_closed_and_zero_is_not_its_descriptor, a_descriptor_that_somebody_closed_costs_a_code,
-      the_descriptor_is_nonblocking_and_not_inherited_by_exec,
+SUITE("wake/wake", a_wake_of_zeros_is_closed_and_zero_is_not_its_descriptor,
+      a_descriptor_that_somebody_closed_costs_a_code, the_descriptor_is_nonblocking_and_not_inherited_by_exec,
       a_notify_while_the_owner_is_awake_writes_nothing,
       a_notify_after_park_begin_wakes_at_once_and_park_end_takes_it_back, many_notifies_write_once_per_park,
       a_park_without_notify_ends_untouched, a_write_that_comes_after_park_end_is_read_by_a_later_park,

@@ -34,8 +34,9 @@
             b = swap;                                                                                        \
         }                                                                                                    \
         SET_SIBLING(b, a->child);                                                                            \
-        if (a->child != NULL)                                                                                \
+        if (a->child != NULL) {                                                                              \
             a->child->prev = b;                                                                              \
+        }                                                                                                    \
         b->prev = a;                                                                                         \
         a->child = b;                                                                                        \
         return a;                                                                                            \
@@ -48,8 +49,9 @@
             type *a = first;                                                                                 \
             type *b = GET_SIBLING(a);                                                                        \
             first = b != NULL ? GET_SIBLING(b) : NULL;                                                       \
-            if (b != NULL)                                                                                   \
+            if (b != NULL) {                                                                                 \
                 a = name##_meld(a, b);                                                                       \
+            }                                                                                                \
             SET_SIBLING(a, pairs);                                                                           \
             pairs = a;                                                                                       \
         }                                                                                                    \
@@ -85,12 +87,14 @@
         if (*root == node) {                                                                                 \
             *root = below;                                                                                   \
         } else {                                                                                             \
-            if (node->prev->child == node)                                                                   \
+            if (node->prev->child == node) {                                                                 \
                 node->prev->child = sibling;                                                                 \
-            else                                                                                             \
+            } else {                                                                                         \
                 SET_SIBLING(node->prev, sibling);                                                            \
-            if (sibling != NULL)                                                                             \
+            }                                                                                                \
+            if (sibling != NULL) {                                                                           \
                 sibling->prev = node->prev;                                                                  \
+            }                                                                                                \
             if (below != NULL) {                                                                             \
                 *root = name##_meld(*root, below);                                                           \
                 (*root)->prev = NULL;                                                                        \

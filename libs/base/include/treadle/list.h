@@ -74,10 +74,11 @@ TDL_INLINE bool tdl_queue_is_empty(const struct tdl_queue *q)
 TDL_INLINE void tdl_queue_push(struct tdl_queue *q, struct tdl_link *link)
 {
     link->next = NULL;
-    if (q->head == NULL)
+    if (q->head == NULL) {
         q->head = link;
-    else
+    } else {
         q->tail->next = link;
+    }
     q->tail = link;
 }
 
@@ -88,8 +89,9 @@ TDL_INLINE void tdl_queue_push(struct tdl_queue *q, struct tdl_link *link)
  * Cost:    O(1) */
 TDL_INLINE void tdl_queue_push_front(struct tdl_queue *q, struct tdl_link *link)
 {
-    if (q->head == NULL)
+    if (q->head == NULL) {
         q->tail = link;
+    }
     link->next = q->head;
     q->head = link;
 }
@@ -102,8 +104,9 @@ TDL_INLINE void tdl_queue_push_front(struct tdl_queue *q, struct tdl_link *link)
 TDL_INLINE struct tdl_link *tdl_queue_pop(struct tdl_queue *q)
 {
     struct tdl_link *link = q->head;
-    if (link != NULL)
+    if (link != NULL) {
         q->head = link->next;
+    }
     return link;
 }
 
@@ -114,12 +117,14 @@ TDL_INLINE struct tdl_link *tdl_queue_pop(struct tdl_queue *q)
  * Cost:    O(1) */
 TDL_INLINE void tdl_queue_splice(struct tdl_queue *dst, struct tdl_queue *src)
 {
-    if (src->head == NULL)
+    if (src->head == NULL) {
         return;
-    if (dst->head == NULL)
+    }
+    if (dst->head == NULL) {
         dst->head = src->head;
-    else
+    } else {
         dst->tail->next = src->head;
+    }
     dst->tail = src->tail;
     tdl_queue_init(src);
 }

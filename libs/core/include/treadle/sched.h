@@ -57,6 +57,7 @@ struct tdl_sched {
     size_t ready_count;     /* items in `ready`, canceled ones included */
     size_t frozen;          /* items of the generation still to run */
     struct tdl_queue after; /* items to run as soon as the running one returns */
+    struct tdl_queue last;  /* items to run at the generation's end */
     tdl_atomic_u32 pushed;  /* local pushes so far; written by the owner only */
     uint32_t armed;         /* armings so far, orders equal deadlines */
     bool stopping;
@@ -154,6 +155,13 @@ size_t tdl_sched_run(struct tdl_sched *s);
  * Errors:  none; outside of run, or an item that is not idle, is an assertion
  * Cost:    O(1) */
 void tdl_sched_push_after(struct tdl_sched *s, struct tdl_item *item);
+
+/* Queues an idle item to run when no more of this generation runs, because it is over or because of an interrupt.
+ * Thread:  owner, from an item
+ * Owns:    the item stays valid until its `run` is called
+ * Errors:  none; outside of run, or an item that is not idle, is an assertion
+ * Cost:    O(1) */
+void tdl_sched_push_last(struct tdl_sched *s, struct tdl_item *item);
 
 /* Returns how many items of the generation are still to run: within a turn, another number for each item that runs.
  * Thread:  owner

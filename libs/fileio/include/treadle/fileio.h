@@ -131,19 +131,19 @@ struct tdl_fio {
     uint32_t inflight_count;
     uint32_t inflight_max;
     uint32_t step_spent_ns;
-    uint32_t step_limit_ns; /* how far that may go now */
-    uint32_t untried_ns;    /* what the reads would cost as hits that are not tried before the next one is */
+    uint32_t step_limit_ns;   /* how far that may go now */
+    uint32_t untried_ns;      /* estimated cost of the reads to skip before the next inline attempt */
     uint32_t submit_spent_ns; /* what reads of the page cache cost this turn's submissions */
-    int copied_fd; /* the last one that refused memory as it was, -1 for none; its number may have gone to another file */
-    int looked_fd; /* whose O_DIRECT flag was looked at in this turn, -1 for none */
+    int copied_fd; /* last descriptor that required an aligned buffer, -1 if none; the number may be another file's by now */
+    int looked_fd; /* descriptor whose O_DIRECT flag was read in this turn, -1 if none */
     uint32_t fork_epoch;
     const char *pinned; /* memory that the kernel holds, NULL for none */
     size_t pinned_bytes;
-    uint32_t resubmit; /* continuations staged by a completion */
-    bool held;
-    bool hot; /* the last read that was tried inline hit the page cache */
-    bool looked_direct;
-    uint8_t misses; /* reads tried inline in a row that missed */
+    uint32_t resubmit;  /* continuations staged by a completion */
+    bool held;          /* more is about to be staged: tdl_fio_hold */
+    bool hot;           /* the last read that was tried inline hit the page cache */
+    bool looked_direct; /* that flag */
+    uint8_t misses;     /* reads tried inline in a row that missed */
     enum tdl_fio_state state;
     struct tdl_fio_options options;
     struct tdl_fio_caps caps;

@@ -1,5 +1,9 @@
 /* The linux_aio engine: one io_submit per flush. It runs only positioned transfers and syncs of regular files and block
  * devices, since io_submit of anything else may block for ever; all others go to workers. */
+#include "../internal.h"
+#include "../workers.h"
+#include "retire.h"
+
 #include <errno.h>
 #include <linux/aio_abi.h>
 #include <string.h>
@@ -8,10 +12,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "../internal.h"
-#include "../workers.h"
-#include "retire.h"
 
 #define BATCH 128u
 
@@ -34,9 +34,9 @@ static int code_of(long res)
 static int aio_setup(uint32_t count, aio_context_t *context)
 {
     int rc;
-    do
+    do {
         rc = code_of(syscall(SYS_io_setup, count, context));
-    while (rc == -EAGAIN && tdl__aio_wait_for_room());
+    } while (rc == -EAGAIN && tdl__aio_wait_for_room());
     return rc;
 }
 
@@ -71,10 +71,12 @@ static struct tdl_fop *op_of(uint64_t data)
 
 static void close_fds(struct aio *a)
 {
-    if (a->epoll_fd >= 0)
+    if (a->epoll_fd >= 0) {
         (void)close(a->epoll_fd);
-    if (a->event_fd >= 0)
+    }
+    if (a->event_fd >= 0) {
         (void)close(a->event_fd);
+    }
 }
 
 static void free_aio(struct aio *a)
@@ -88,11 +90,13 @@ static void free_aio(struct aio *a)
 static int open_fds(struct aio *a)
 {
     a->event_fd = TDL_SYSCALL(EMFILE, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (a->event_fd < 0)
+    if (a->event_fd < 0) {
         return -errno;
+    }
     a->epoll_fd = TDL_SYSCALL(EMFILE, epoll_create1(EPOLL_CLOEXEC));
-    if (a->epoll_fd < 0)
+    if (a->epoll_fd < 0) {
         return -errno;
+    }
     struct epoll_event watch = {.events = EPOLLIN, .data = {.fd = 0}};
     return TDL_SYSCALL(ENOMEM, epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, a->event_fd, &watch)) != 0 ? -errno : 0;
 }
@@ -100,15 +104,17 @@ static int open_fds(struct aio *a)
 static int start(struct tdl_fio *f)
 {
     struct aio *a = (struct aio *)tdl_calloc(1, sizeof *a);
-    if (a == NULL)
+    if (a == NULL) {
         return -ENOMEM;
+    }
     a->event_fd = -1;
     a->epoll_fd = -1;
     a->blocks = (struct iocb *)tdl_calloc(f->inflight_max, sizeof *a->blocks);
     a->free = (struct iocb **)tdl_calloc(f->inflight_max, sizeof *a->free);
     int rc = a->blocks == NULL || a->free == NULL ? -ENOMEM : open_fds(a);
-    if (rc == 0)
+    if (rc == 0) {
         rc = TDL_FAIL(TDL_FAIL_SYSCALL) ? -EAGAIN : aio_setup(f->inflight_max, &a->context);
+    }
     if (rc != 0) {
         free_aio(a);
         return rc;
@@ -145,13 +151,16 @@ static int descriptor(struct tdl_fio *f)
 /* 1 for the kernel, 0 for the workers, or the error of a bad descriptor. */
 static int fit_for_kernel(const struct tdl_fio *f, const struct tdl_fop *op)
 {
-    if ((f->caps.kernel_ops & 1u << op->code) == 0 || op->routed == TDL__ROUTE_WORKERS)
+    if ((f->caps.kernel_ops & 1u << op->code) == 0 || op->routed == TDL__ROUTE_WORKERS) {
         return 0;
-    if (tdl__fop_is_transfer(op) && op->offset > INT64_MAX)
+    }
+    if (tdl__fop_is_transfer(op) && op->offset > INT64_MAX) {
         return 0;
+    }
     struct stat st;
-    if (fstat(op->fd, &st) != 0)
+    if (fstat(op->fd, &st) != 0) {
         return -errno;
+    }
     return S_ISREG(st.st_mode) || S_ISBLK(st.st_mode);
 }
 
@@ -197,11 +206,13 @@ static int join_workers(struct tdl_fio *f)
 {
     struct aio *a = backend(f);
     int rc = tdl__workers_start(f);
-    if (rc != 0 || a->workers_joined)
+    if (rc != 0 || a->workers_joined) {
         return rc;
+    }
     struct epoll_event watch = {.events = EPOLLIN, .data = {.fd = 0}};
-    if (epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, tdl__workers_fd(f), &watch) != 0)
+    if (epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, tdl__workers_fd(f), &watch) != 0) {
         return -errno;
+    }
     a->workers_joined = true;
     return 0;
 }
@@ -210,10 +221,11 @@ static void hand_over(struct tdl_fio *f, struct tdl_fop *op)
 {
     int rc = join_workers(f);
     f->stats.handed_over++;
-    if (rc != 0)
+    if (rc != 0) {
         tdl__fio_finish(f, op, rc);
-    else
+    } else {
         tdl__workers_submit(f, op);
+    }
 }
 
 /* Staged operations become blocks, in order; what the kernel cannot do leaves on the way. */
@@ -286,14 +298,15 @@ static void submit(struct tdl_fio *f)
             int rc =
                 TDL_FAIL(TDL_FAIL_SYSCALL) ? -ENOMEM : aio_submit(a->context, count - sent, batch + sent);
             f->stats.submit_calls++;
-            if (rc > 0)
+            if (rc > 0) {
                 sent += (uint32_t)rc;
-            else if (rc == -EINTR)
+            } else if (rc == -EINTR) {
                 continue;
-            else if (refuse_first(f, batch + sent, count - sent, rc < 0 ? rc : -EAGAIN))
+            } else if (refuse_first(f, batch + sent, count - sent, rc < 0 ? rc : -EAGAIN)) {
                 sent++;
-            else
+            } else {
                 return;
+            }
         }
     }
 }
@@ -314,18 +327,21 @@ static void reap(struct tdl_fio *f)
             tdl__fio_complete(f, op, events[i].res);
         }
     } while (got == (int)BATCH || got == -EINTR);
-    if (tdl__workers_running(f) > 0)
+    if (tdl__workers_running(f) > 0) {
         tdl__workers_reap(f);
+    }
     /* Room was made for what the kernel had no requests for. */
-    if (f->staged_count > 0)
+    if (f->staged_count > 0) {
         f->resubmit++;
+    }
 }
 
 static int wait(struct tdl_fio *f, uint64_t timeout_ns)
 {
     submit(f);
-    if (!tdl_queue_is_empty(&f->finished))
+    if (!tdl_queue_is_empty(&f->finished)) {
         return 0;
+    }
     f->stats.other_calls++;
     return tdl__fio_wait_readable(backend(f)->epoll_fd, timeout_ns);
 }

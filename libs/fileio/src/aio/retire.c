@@ -1,11 +1,11 @@
 #include "retire.h"
 
+#include "../internal.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include "../internal.h"
 
 /* The grace periods of several contexts pass at the same time. */
 #define THREADS_MAX 4u
@@ -34,18 +34,21 @@ static void destroy(unsigned long context)
 static struct retired *take_locked(void)
 {
     struct retired *one = retirement.first;
-    while (one != NULL && one->taken)
+    while (one != NULL && one->taken) {
         one = one->next;
-    if (one != NULL)
+    }
+    if (one != NULL) {
         one->taken = true;
+    }
     return one;
 }
 
 static void forget_locked(struct retired *one)
 {
     struct retired **at = &retirement.first;
-    while (*at != one)
+    while (*at != one) {
         at = &(*at)->next;
+    }
     *at = one->next;
     tdl_free(one);
 }
@@ -81,8 +84,9 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
     pthread_cond_init(&retirement.destroyed, NULL);
-    while (retirement.first != NULL)
+    while (retirement.first != NULL) {
         forget_locked(retirement.first);
+    }
     retirement.threads = 0;
     pthread_mutex_unlock(&retirement.lock);
 }
@@ -132,8 +136,9 @@ void tdl__aio_retire(unsigned long context)
         if (start_thread() != 0) {
             retirement.threads--;
             alone = retirement.threads == 0;
-            if (alone)
+            if (alone) {
                 retirement.first = one->next;
+            }
         }
     }
     pthread_mutex_unlock(&retirement.lock);
@@ -148,8 +153,9 @@ bool tdl__aio_wait_for_room(void)
     pthread_once(&watches_forks, watch_forks);
     pthread_mutex_lock(&retirement.lock);
     bool waits = retirement.threads > 0;
-    if (waits)
+    if (waits) {
         pthread_cond_wait(&retirement.destroyed, &retirement.lock);
+    }
     pthread_mutex_unlock(&retirement.lock);
     return waits;
 }

@@ -1,8 +1,8 @@
 /* The simulated engine: calls are made at once, and a generator decides when, in which order and how broken results come. */
+#include "../internal.h"
+
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-#include "../internal.h"
 
 struct simulated {
     uint64_t random;
@@ -27,8 +27,9 @@ static uint32_t draw(struct simulated *s, uint32_t below)
 static int start(struct tdl_fio *f)
 {
     struct simulated *s = (struct simulated *)tdl_calloc(1, sizeof *s);
-    if (s == NULL)
+    if (s == NULL) {
         return -ENOMEM;
+    }
     s->fd = TDL_SYSCALL(EMFILE, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (s->fd < 0) {
         tdl_free(s);
@@ -56,8 +57,9 @@ static void show(struct tdl_fio *f)
 {
     struct simulated *s = backend(f);
     bool wanted = f->inflight_count > 0;
-    if (wanted == s->raised)
+    if (wanted == s->raised) {
         return;
+    }
     eventfd_t count;
     (void)(wanted ? eventfd_write(s->fd, 1) : eventfd_read(s->fd, &count));
     s->raised = wanted;
@@ -83,12 +85,13 @@ static int64_t shortened(struct tdl_fio *f, struct tdl_fop *op)
     tdl__transfer_span(op, f->options.chunk_max, &span);
     size_t part = 1 + draw(backend(f), (uint32_t)(span.length < 65536 ? span.length - 1 : 65536));
     ssize_t res;
-    if (tdl__fop_is_write(op))
+    if (tdl__fop_is_write(op)) {
         res = span.offset == TDL_FOP_POSITION ? write(op->fd, span.buffer, part)
                                               : pwrite(op->fd, span.buffer, part, (off_t)span.offset);
-    else
+    } else {
         res = span.offset == TDL_FOP_POSITION ? read(op->fd, span.buffer, part)
                                               : pread(op->fd, span.buffer, part, (off_t)span.offset);
+    }
     return res < 0 ? -(int64_t)errno : res;
 }
 
@@ -118,18 +121,21 @@ static void reap(struct tdl_fio *f)
     uint32_t before = f->inflight_count;
     /* Each round ages everyone and lets those go whose time has come, starting at a random one. */
     struct tdl_node *start_at = f->inflight.next;
-    for (uint32_t skip = before > 0 ? draw(s, before) : 0; skip > 0; skip--)
+    for (uint32_t skip = before > 0 ? draw(s, before) : 0; skip > 0; skip--) {
         start_at = start_at->next;
+    }
     struct tdl_node *node = start_at;
     for (uint32_t left = before; left > 0; left--) {
         struct tdl_fop *op = TDL_CONTAINER_OF(node, struct tdl_fop, node);
         node = node->next == &f->inflight ? f->inflight.next : node->next;
-        if (op->slot > 0)
+        if (op->slot > 0) {
             op->slot--;
-        else
+        } else {
             complete(f, op);
-        if (node == &f->inflight)
+        }
+        if (node == &f->inflight) {
             break;
+        }
     }
     show(f);
 }
@@ -142,8 +148,9 @@ static void cancel(struct tdl_fio *f, struct tdl_fop *op)
 
 static void cancel_all(struct tdl_fio *f)
 {
-    for (struct tdl_node *node = f->inflight.next; node != &f->inflight; node = node->next)
+    for (struct tdl_node *node = f->inflight.next; node != &f->inflight; node = node->next) {
         TDL_CONTAINER_OF(node, struct tdl_fop, node)->asked = 1;
+    }
 }
 
 static int wait(struct tdl_fio *f, uint64_t timeout_ns)

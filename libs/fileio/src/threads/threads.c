@@ -22,15 +22,17 @@ static int descriptor(struct tdl_fio *f)
 static void submit(struct tdl_fio *f)
 {
     struct tdl_fop *op;
-    while ((op = tdl__fio_first(f)) != NULL)
+    while ((op = tdl__fio_first(f)) != NULL) {
         tdl__workers_submit(f, op);
+    }
 }
 
 static int wait(struct tdl_fio *f, uint64_t timeout_ns)
 {
     submit(f);
-    if (!tdl_queue_is_empty(&f->finished))
+    if (!tdl_queue_is_empty(&f->finished)) {
         return 0;
+    }
     f->stats.other_calls++;
     return tdl__fio_wait_readable(tdl__workers_fd(f), timeout_ns);
 }

@@ -1,8 +1,8 @@
 /* From an operation to submission entries. */
+#include "uring.h"
+
 #include <fcntl.h>
 #include <string.h>
-
-#include "uring.h"
 
 /* Where a chain's probe of the end puts the byte it should not find; nobody reads it. */
 static char probe_byte;
@@ -128,10 +128,11 @@ void tdl__uring_prepare(const struct tdl_fio *f, struct tdl__ring *r, struct tdl
         return;
     }
     struct io_uring_sqe *sqe = tdl__ring_sqe(r);
-    if (tdl__fop_is_transfer(op))
+    if (tdl__fop_is_transfer(op)) {
         prepare_transfer(f, r, sqe, op);
-    else
+    } else {
         prepare_single(sqe, op);
+    }
     sqe->user_data = tdl__uring_data(op, TDL__PART_WHOLE);
     op->parts = 1;
 }
@@ -163,14 +164,16 @@ uint32_t tdl__uring_kernel_ops(const struct tdl__ring *r)
         char room[sizeof(struct io_uring_probe) + OPS * sizeof(struct io_uring_probe_op)];
     } reply;
     memset(&reply, 0, sizeof reply);
-    if (tdl__sys_io_uring_register(r->fd, IORING_REGISTER_PROBE, &reply, OPS) < 0)
+    if (tdl__sys_io_uring_register(r->fd, IORING_REGISTER_PROBE, &reply, OPS) < 0) {
         return 1u << TDL_FOP_READV | 1u << TDL_FOP_WRITEV | 1u << TDL_FOP_FSYNC | 1u << TDL_FOP_FDATASYNC |
                1u << TDL_FOP_NOP;
+    }
     uint32_t ops = 0;
     for (unsigned code = 0; code < TDL_FOP_COPY; code++) {
         unsigned op = kernel_op[code];
-        if (op < reply.probe.ops_len && (reply.probe.ops[op].flags & IO_URING_OP_SUPPORTED) != 0)
+        if (op < reply.probe.ops_len && (reply.probe.ops[op].flags & IO_URING_OP_SUPPORTED) != 0) {
             ops |= 1u << code;
+        }
     }
     return ops;
 }

@@ -1,10 +1,11 @@
 #include "ring.h"
 
+#include "../internal.h"
+
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../internal.h"
 #include "treadle/atomic.h"
 
 #define COOP (IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG)
@@ -31,8 +32,9 @@ static int setup(uint32_t entries, struct io_uring_params *p)
 static int setup_by_trial(const struct tdl__ring_wish *wish, struct io_uring_params *p)
 {
     uint32_t barred = wish->any_thread ? IORING_SETUP_SINGLE_ISSUER | COOP : 0;
-    if (wish->sqpoll)
+    if (wish->sqpoll) {
         barred |= COOP;
+    }
     int rc = -EINVAL;
     for (size_t i = 0; i < sizeof flag_sets / sizeof flag_sets[0]; i++) {
         for (uint32_t shrink = 0; shrink < 4; shrink++) {
@@ -41,11 +43,13 @@ static int setup_by_trial(const struct tdl__ring_wish *wish, struct io_uring_par
             p->cq_entries = p->flags & IORING_SETUP_CQSIZE ? wish->cq_entries >> shrink : 0;
             p->sq_thread_idle = SQ_IDLE_MS;
             rc = setup(wish->sq_entries >> shrink, p);
-            if (rc != -ENOMEM || wish->sq_entries >> (shrink + 1) < 8)
+            if (rc != -ENOMEM || wish->sq_entries >> (shrink + 1) < 8) {
                 break;
+            }
         }
-        if (rc >= 0 || rc != -EINVAL)
+        if (rc >= 0 || rc != -EINVAL) {
             break;
+        }
     }
     return rc;
 }
@@ -53,8 +57,9 @@ static int setup_by_trial(const struct tdl__ring_wish *wish, struct io_uring_par
 static void *map(const struct tdl__ring *r, size_t bytes, uint64_t offset)
 {
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, r->fd, (off_t)offset);
-    if (at == MAP_FAILED)
+    if (at == MAP_FAILED) {
         return NULL;
+    }
     /* A child that shared these pages would write into its parent's ring. */
     (void)madvise(at, bytes, MADV_DONTFORK);
     return at;
@@ -71,8 +76,9 @@ static int map_rings(struct tdl__ring *r, const struct io_uring_params *p)
     r->ring_map = map(r, r->ring_bytes, IORING_OFF_SQ_RING);
     r->cq_map = single ? NULL : map(r, cq_bytes, IORING_OFF_CQ_RING);
     r->sqes = (struct io_uring_sqe *)map(r, r->sqe_bytes, IORING_OFF_SQES);
-    if (r->ring_map == NULL || r->sqes == NULL || (!single && r->cq_map == NULL))
+    if (r->ring_map == NULL || r->sqes == NULL || (!single && r->cq_map == NULL)) {
         return -ENOMEM;
+    }
     char *sq = (char *)r->ring_map, *cq = single ? sq : (char *)r->cq_map;
     r->sq_head = (uint32_t *)(void *)(sq + p->sq_off.head);
     r->sq_tail = (uint32_t *)(void *)(sq + p->sq_off.tail);
@@ -82,8 +88,9 @@ static int map_rings(struct tdl__ring *r, const struct io_uring_params *p)
     r->cqes = (struct io_uring_cqe *)(void *)(cq + p->cq_off.cqes);
     if (!(p->flags & TDL__SETUP_NO_SQARRAY)) {
         uint32_t *array = (uint32_t *)(void *)(sq + p->sq_off.array);
-        for (uint32_t i = 0; i < p->sq_entries; i++)
+        for (uint32_t i = 0; i < p->sq_entries; i++) {
             array[i] = i;
+        }
     }
     return 0;
 }
@@ -93,33 +100,39 @@ int tdl__ring_open(struct tdl__ring *r, const struct tdl__ring_wish *wish)
     struct io_uring_params p;
     memset(r, 0, sizeof *r);
     r->fd = setup_by_trial(wish, &p);
-    if (r->fd < 0)
+    if (r->fd < 0) {
         return r->fd;
+    }
     r->sq_entries = p.sq_entries;
     r->cq_entries = p.cq_entries;
     r->setup_flags = p.flags;
     r->features = p.features;
     int rc = map_rings(r, &p);
-    if (rc != 0)
+    if (rc != 0) {
         tdl__ring_close(r);
+    }
     return rc;
 }
 
 void tdl__ring_close(struct tdl__ring *r)
 {
-    if (r->ring_map != NULL)
+    if (r->ring_map != NULL) {
         (void)munmap(r->ring_map, r->ring_bytes);
-    if (r->cq_map != NULL)
+    }
+    if (r->cq_map != NULL) {
         (void)munmap(r->cq_map, r->cq_bytes);
-    if (r->sqes != NULL)
+    }
+    if (r->sqes != NULL) {
         (void)munmap(r->sqes, r->sqe_bytes);
+    }
     tdl__ring_forget(r);
 }
 
 void tdl__ring_forget(struct tdl__ring *r)
 {
-    if (r->fd >= 0)
+    if (r->fd >= 0) {
         (void)close(r->fd);
+    }
     memset(r, 0, sizeof *r);
     r->fd = -1;
 }
@@ -162,12 +175,14 @@ bool tdl__ring_sleeps(const struct tdl__ring *r)
 __attribute__((noinline)) int tdl__ring_enter(struct tdl__ring *r, uint32_t submit, uint32_t wait,
                                               uint32_t flags, uint64_t timeout_ns)
 {
-    if (TDL_FAIL(TDL_FAIL_SYSCALL))
+    if (TDL_FAIL(TDL_FAIL_SYSCALL)) {
         return -ENOMEM;
-    if (timeout_ns == UINT64_MAX || !(r->features & IORING_FEAT_EXT_ARG))
+    }
+    if (timeout_ns == UINT64_MAX || !(r->features & IORING_FEAT_EXT_ARG)) {
         return tdl__sys_io_uring_enter(r->fd, submit, wait, flags, NULL, 0);
-    struct __kernel_timespec limit = {.tv_sec = (int64_t)(timeout_ns / 1000000000u),
-                                      .tv_nsec = (long long)(timeout_ns % 1000000000u)};
+    }
+    struct __kernel_timespec limit = {.tv_sec = (int64_t)(timeout_ns / TDL_NS_PER_S),
+                                      .tv_nsec = (long long)(timeout_ns % TDL_NS_PER_S)};
     struct io_uring_getevents_arg arg = {.ts = (uint64_t)(uintptr_t)&limit};
     return tdl__sys_io_uring_enter(r->fd, submit, wait, flags | IORING_ENTER_EXT_ARG, &arg, sizeof arg);
 }
@@ -195,14 +210,16 @@ static int prove(struct tdl__ring *r)
     uint32_t count = tdl__ring_publish(r);
     bool polled = (r->setup_flags & IORING_SETUP_SQPOLL) != 0;
     int rc;
-    do
+    do {
         rc = tdl__ring_enter(r, count, 1, IORING_ENTER_GETEVENTS | (polled ? IORING_ENTER_SQ_WAKEUP : 0u),
                              UINT64_MAX);
-    while (rc == -EINTR);
-    if (rc < 0)
+    } while (rc == -EINTR);
+    if (rc < 0) {
         return rc;
-    if (tdl__ring_ready(r) == 0)
+    }
+    if (tdl__ring_ready(r) == 0) {
         return -EIO;
+    }
     tdl__ring_seen(r, 1);
     return 0;
 }
@@ -210,10 +227,12 @@ static int prove(struct tdl__ring *r)
 int tdl__ring_open_proven(struct tdl__ring *r, const struct tdl__ring_wish *wish)
 {
     int rc = tdl__ring_open(r, wish);
-    if (rc != 0)
+    if (rc != 0) {
         return rc;
+    }
     rc = prove(r);
-    if (rc != 0)
+    if (rc != 0) {
         tdl__ring_close(r);
+    }
     return rc;
 }

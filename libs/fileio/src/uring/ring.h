@@ -2,10 +2,10 @@
 #ifndef TREADLE_FILEIO_RING_H
 #define TREADLE_FILEIO_RING_H
 
+#include "abi.h"
+
 #include <stdbool.h>
 #include <stdint.h>
-
-#include "abi.h"
 
 struct tdl__ring_wish {
     uint32_t sq_entries;

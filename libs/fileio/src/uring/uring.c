@@ -1,6 +1,8 @@
 /* The io_uring engine: everything staged goes out in one enter, completions come out of shared memory. */
 #include "uring.h"
 
+#include "../workers.h"
+
 #include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -8,15 +10,13 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "../workers.h"
-
 /* A batch that is worth the wake of the polling thread, and how many quick flushes in a row are. */
 #define POLLER_BATCH 8u
 #define POLLER_STREAK 16u
-#define POLLER_QUICK_NS 1000000
+#define POLLER_QUICK_NS TDL_NS_PER_MS
 
 /* How often the owner's share of a processor is measured, and from which share on it counts as busy. */
-#define BUSY_WINDOW_NS 1000000
+#define BUSY_WINDOW_NS TDL_NS_PER_MS
 #define BUSY_PERCENT 95
 
 /* /dev/null and its like. */
@@ -38,8 +38,9 @@ static bool has_poller(const struct tdl__uring *u)
 static uint32_t power_of_two(uint32_t n)
 {
     uint32_t power = 1;
-    while (power < n)
+    while (power < n) {
         power *= 2;
+    }
     return power;
 }
 
@@ -69,8 +70,9 @@ static void open_poller(struct tdl_fio *f, struct tdl__uring *u, struct tdl__rin
     if (u->epoll_fd < 0 || epoll_ctl(u->epoll_fd, EPOLL_CTL_ADD, u->main.fd, &watch) != 0 ||
         epoll_ctl(u->epoll_fd, EPOLL_CTL_ADD, u->poller.fd, &watch) != 0) {
         tdl__ring_close(&u->poller);
-        if (u->epoll_fd >= 0)
+        if (u->epoll_fd >= 0) {
             (void)close(u->epoll_fd);
+        }
         u->epoll_fd = -1;
     }
 }
@@ -82,8 +84,9 @@ static void fill_caps(struct tdl_fio *f, const struct tdl__uring *u)
     f->caps.cq_entries = u->main.cq_entries;
     f->caps.kernel_ops = tdl__uring_kernel_ops(&u->main);
     if (u->free_slots != 0 && (f->caps.kernel_ops & 1u << TDL_FOP_OPEN) != 0 &&
-        (u->main.features & IORING_FEAT_LINKED_FILE) != 0)
+        (u->main.features & IORING_FEAT_LINKED_FILE) != 0) {
         f->caps.kernel_ops |= 1u << TDL_FOP_READ_FILE;
+    }
     f->caps.sqpoll = has_poller(u);
     f->caps.single_syscall = true;
 }
@@ -91,8 +94,9 @@ static void fill_caps(struct tdl_fio *f, const struct tdl__uring *u)
 static int start(struct tdl_fio *f)
 {
     struct tdl__uring *u = (struct tdl__uring *)tdl_calloc(1, sizeof *u);
-    if (u == NULL)
+    if (u == NULL) {
         return -ENOMEM;
+    }
     uint32_t room = power_of_two(f->inflight_max);
     room = room < SUBMIT_ROOM_MIN ? SUBMIT_ROOM_MIN : room > SUBMIT_ROOM_MAX ? SUBMIT_ROOM_MAX : room;
     struct tdl__ring_wish wish = {
@@ -109,8 +113,9 @@ static int start(struct tdl_fio *f)
         return rc;
     }
     (void)register_files(u);
-    if (f->options.sqpoll)
+    if (f->options.sqpoll) {
         open_poller(f, u, wish);
+    }
     fill_caps(f, u);
     f->backend = u;
     return 0;
@@ -119,10 +124,12 @@ static int start(struct tdl_fio *f)
 static void stop(struct tdl_fio *f)
 {
     struct tdl__uring *u = backend(f);
-    if (u->epoll_fd >= 0)
+    if (u->epoll_fd >= 0) {
         (void)close(u->epoll_fd);
-    if (has_poller(u))
+    }
+    if (has_poller(u)) {
         tdl__ring_close(&u->poller);
+    }
     tdl__ring_close(&u->main);
     tdl_free(u);
     f->backend = NULL;
@@ -131,10 +138,12 @@ static void stop(struct tdl_fio *f)
 static void forget(struct tdl_fio *f)
 {
     struct tdl__uring *u = backend(f);
-    if (u->epoll_fd >= 0)
+    if (u->epoll_fd >= 0) {
         (void)close(u->epoll_fd);
-    if (has_poller(u))
+    }
+    if (has_poller(u)) {
         tdl__ring_forget(&u->poller);
+    }
     tdl__ring_forget(&u->main);
     tdl_free(u);
 }
@@ -148,8 +157,9 @@ static int descriptor(struct tdl_fio *f)
 /* One poll entry on the workers' descriptor makes their results show on the ring's. */
 static void watch_workers(struct tdl_fio *f, struct tdl__uring *u)
 {
-    if (u->workers_watched || tdl__workers_running(f) == 0 || tdl__ring_space(&u->main) == 0)
+    if (u->workers_watched || tdl__workers_running(f) == 0 || tdl__ring_space(&u->main) == 0) {
         return;
+    }
     struct io_uring_sqe *sqe = tdl__ring_sqe(&u->main);
     tdl__sqe_poll_add(sqe, tdl__workers_fd(f), POLLIN);
     sqe->user_data = TDL__DATA_WORKERS;
@@ -158,8 +168,9 @@ static void watch_workers(struct tdl_fio *f, struct tdl__uring *u)
 
 static bool take_slot(struct tdl__uring *u, struct tdl_fop *op)
 {
-    if (u->free_slots == 0)
+    if (u->free_slots == 0) {
         return false;
+    }
     unsigned slot = (unsigned)__builtin_ctzll(u->free_slots);
     u->free_slots &= u->free_slots - 1;
     op->slot = (uint16_t)slot;
@@ -175,12 +186,15 @@ static bool wants_call(const struct tdl_fop *op)
     bool writes = tdl__fop_is_write(op);
     bool at_position = op->offset == TDL_FOP_POSITION;
     struct stat st;
-    if (!(at_position && tdl__fop_is_transfer(op)) && !(writes && op->offset == 0))
+    if (!(at_position && tdl__fop_is_transfer(op)) && !(writes && op->offset == 0)) {
         return false;
-    if (fstat(op->fd, &st) != 0)
+    }
+    if (fstat(op->fd, &st) != 0) {
         return false;
-    if (at_position && (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode)))
+    }
+    if (at_position && (S_ISREG(st.st_mode) || S_ISBLK(st.st_mode))) {
         return true;
+    }
     return writes && S_ISCHR(st.st_mode) && major(st.st_rdev) != MEMORY_MAJOR;
 }
 
@@ -198,8 +212,9 @@ static bool fill(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r)
         bool chain = op->code == TDL_FOP_READ_FILE;
         /* Registered files belong to the plain ring. */
         struct tdl__ring *own = chain ? &u->main : r;
-        if (tdl__ring_space(own) < tdl__uring_entries(op) || (chain && !take_slot(u, op)))
+        if (tdl__ring_space(own) < tdl__uring_entries(op) || (chain && !take_slot(u, op))) {
             return false;
+        }
         tdl__uring_prepare(f, own, op);
         tdl__fio_sent(f, op, own == &u->main ? TDL__ROUTE_ENGINE : TDL__ROUTE_POLLER);
         f->stats.polled += own != &u->main;
@@ -217,15 +232,19 @@ static void refuse(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r,
     uint32_t count = tdl__ring_retract(r);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t data = r->sqes[(end - count + i) & (r->sq_entries - 1)].user_data;
-        if (data == TDL__DATA_WORKERS)
+        if (data == TDL__DATA_WORKERS) {
             u->workers_watched = false;
-        if (data <= TDL__DATA_WORKERS)
+        }
+        if (data <= TDL__DATA_WORKERS) {
             continue;
+        }
         struct tdl_fop *op = tdl__uring_op(data);
-        if (--op->parts > 0)
+        if (--op->parts > 0) {
             continue;
-        if (op->code == TDL_FOP_READ_FILE)
+        }
+        if (op->code == TDL_FOP_READ_FILE) {
             u->free_slots |= UINT64_C(1) << op->slot;
+        }
         tdl__fio_finish(f, op, error);
     }
 }
@@ -246,8 +265,9 @@ static void kick(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, u
             *waited = rc;
             wait = 0;
         }
-        if (left < before || before == 0 || rc == -EINTR)
+        if (left < before || before == 0 || rc == -EINTR) {
             continue;
+        }
         if ((rc == 0 || rc == -EAGAIN || rc == -EBUSY) && tries++ < 3) {
             (void)tdl__ring_enter(r, 0, 0, IORING_ENTER_GETEVENTS, UINT64_MAX);
             f->stats.other_calls++;
@@ -263,8 +283,9 @@ static void kick(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, u
 static void kick_poller(struct tdl_fio *f, struct tdl__ring *r, bool full)
 {
     uint32_t left = tdl__ring_publish(r);
-    if (left == 0)
+    if (left == 0) {
         return;
+    }
     uint32_t flags = (tdl__ring_sleeps(r) ? IORING_ENTER_SQ_WAKEUP : 0u) | (full ? IORING_ENTER_SQ_WAIT : 0u);
     int rc = flags == 0 ? 0 : -EINTR;
     for (unsigned tries = 0; rc < 0 && tries < 8; tries += rc != -EINTR) {
@@ -274,12 +295,13 @@ static void kick_poller(struct tdl_fio *f, struct tdl__ring *r, bool full)
 }
 
 /* Submitting for an owner who waits for the disk anyway only costs a second processor. */
-static bool owner_is_busy(struct tdl__uring *u, int64_t now)
+static bool owner_is_busy(struct tdl__uring *u, uint64_t now)
 {
-    int64_t passed = now - u->window_ns;
-    if (passed < BUSY_WINDOW_NS)
+    uint64_t passed = now - u->window_ns;
+    if (passed < BUSY_WINDOW_NS) {
         return u->owner_busy;
-    int64_t thread = tdl__fio_thread_ns();
+    }
+    uint64_t thread = tdl_clock_thread_ns();
     u->owner_busy = u->window_ns != 0 && (thread - u->window_thread_ns) * 100 > passed * BUSY_PERCENT;
     u->window_ns = now;
     u->window_thread_ns = thread;
@@ -289,20 +311,24 @@ static bool owner_is_busy(struct tdl__uring *u, int64_t now)
 /* The polling thread is used while it is awake, and woken when the load promises to keep it busy. */
 static struct tdl__ring *choose(struct tdl_fio *f, struct tdl__uring *u)
 {
-    if (!has_poller(u))
+    if (!has_poller(u)) {
         return &u->main;
-    int64_t now = tdl__fio_clock_ns();
+    }
+    uint64_t now = tdl_clock_ns();
     u->streak = now - u->last_flush_ns < POLLER_QUICK_NS ? u->streak + 1 : 0;
     u->last_flush_ns = now;
-    if (f->options.sqpoll_when_busy && !owner_is_busy(u, now))
+    if (f->options.sqpoll_when_busy && !owner_is_busy(u, now)) {
         return &u->main;
+    }
     /* What the page cache holds is answered in the enter itself, and all but reads go on to kernel workers anyway: the thread
      * would only spin while they work. */
     const struct tdl_fop *first = tdl__fio_first(f);
-    if (f->hot || first == NULL || (first->code != TDL_FOP_READ && first->code != TDL_FOP_READV))
+    if (f->hot || first == NULL || (first->code != TDL_FOP_READ && first->code != TDL_FOP_READV)) {
         return &u->main;
-    if (f->staged_count >= POLLER_BATCH || u->streak >= POLLER_STREAK || !tdl__ring_sleeps(&u->poller))
+    }
+    if (f->staged_count >= POLLER_BATCH || u->streak >= POLLER_STREAK || !tdl__ring_sleeps(&u->poller)) {
         return &u->poller;
+    }
     return &u->main;
 }
 
@@ -313,12 +339,14 @@ static void submit(struct tdl_fio *f)
     for (;;) {
         uint32_t before = f->staged_count;
         bool all = fill(f, u, r);
-        if (r != &u->main)
+        if (r != &u->main) {
             kick_poller(f, r, !all);
+        }
         kick(f, u, &u->main, 0, UINT64_MAX, NULL);
         /* What stays without a step forward waits for a slot or for room, which completions give back. */
-        if (all || f->staged_count >= before)
+        if (all || f->staged_count >= before) {
             return;
+        }
     }
 }
 
@@ -326,12 +354,15 @@ static void chain_part(struct tdl_fio *f, struct tdl__uring *u, struct tdl_fop *
                        int32_t res)
 {
     if (part != TDL__PART_CLOSE && res < 0 && op->result >= 0 &&
-        (part != TDL__PART_PROBE || op->result < (int64_t)op->length))
+        (part != TDL__PART_PROBE || op->result < (int64_t)op->length)) {
         op->result = res;
-    if (part == TDL__PART_READ && res >= 0)
+    }
+    if (part == TDL__PART_READ && res >= 0) {
         op->result = res;
-    if (part == TDL__PART_PROBE && res > 0)
+    }
+    if (part == TDL__PART_PROBE && res > 0) {
         op->done = 1; /* there is more behind a short read */
+    }
     if (--op->parts > 0) {
         /* A hard link survives the read's cancelation, and a FIFO's probe would wait for a writer. */
         u->probe_runs_on = u->probe_runs_on || (op->asked && part == TDL__PART_READ);
@@ -353,29 +384,33 @@ static void harvest(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r
     for (uint32_t i = 0; i < count; i++) {
         const struct io_uring_cqe *cqe = tdl__ring_cqe(r, i);
         uint64_t data = cqe->user_data;
-        if (data == TDL__DATA_NOBODY)
+        if (data == TDL__DATA_NOBODY) {
             continue;
+        }
         if (data == TDL__DATA_WORKERS) {
             u->workers_watched = false;
             continue;
         }
         struct tdl_fop *op = tdl__uring_op(data);
         enum tdl__part part = (enum tdl__part)(data & TDL__PART_MASK);
-        if (part == TDL__PART_WHOLE)
+        if (part == TDL__PART_WHOLE) {
             tdl__fio_complete(f, op, cqe->res);
-        else
+        } else {
             chain_part(f, u, op, part, cqe->res);
+        }
     }
-    if (count > 0)
+    if (count > 0) {
         tdl__ring_seen(r, count);
+    }
 }
 
 static void harvest_all(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r)
 {
     harvest(f, u, r);
     for (unsigned tries = 0; tdl__ring_holds_back(r) && tries < 4; tries++) {
-        if (tdl__ring_enter(r, 0, 0, IORING_ENTER_GETEVENTS, UINT64_MAX) == -EEXIST)
+        if (tdl__ring_enter(r, 0, 0, IORING_ENTER_GETEVENTS, UINT64_MAX) == -EEXIST) {
             break;
+        }
         f->stats.other_calls++;
         harvest(f, u, r);
     }
@@ -386,8 +421,9 @@ static void cancel_probes(struct tdl_fio *f, struct tdl__uring *u)
     u->probe_runs_on = false;
     for (struct tdl_node *node = f->inflight.next; node != &f->inflight; node = node->next) {
         const struct tdl_fop *op = TDL_CONTAINER_OF(node, struct tdl_fop, node);
-        if (op->code != TDL_FOP_READ_FILE || !op->asked || op->routed == TDL__ROUTE_WORKERS)
+        if (op->code != TDL_FOP_READ_FILE || !op->asked || op->routed == TDL__ROUTE_WORKERS) {
             continue;
+        }
         if (tdl__ring_space(&u->main) == 0) {
             u->probe_runs_on = true;
             break;
@@ -403,10 +439,12 @@ static void reap(struct tdl_fio *f)
 {
     struct tdl__uring *u = backend(f);
     harvest_all(f, u, &u->main);
-    if (u->probe_runs_on)
+    if (u->probe_runs_on) {
         cancel_probes(f, u);
-    if (has_poller(u))
+    }
+    if (has_poller(u)) {
         harvest_all(f, u, &u->poller);
+    }
     if (tdl__workers_running(f) > 0 && !u->workers_watched) {
         tdl__workers_reap(f);
         watch_workers(f, u);
@@ -428,11 +466,13 @@ static int uring_wait(struct tdl_fio *f, uint64_t timeout_ns)
     }
     int rc = 0;
     kick(f, u, &u->main, 1, timeout_ns, &rc);
-    if (rc == -ETIME)
+    if (rc == -ETIME) {
         return -ETIMEDOUT;
+    }
     /* Another thread than the ring's may not enter it, but it may wait for its descriptor. */
-    if (rc == -EEXIST && f->inflight_count > 0)
+    if (rc == -EEXIST && f->inflight_count > 0) {
         return tdl__fio_wait_readable(u->main.fd, timeout_ns);
+    }
     return rc == -EBADF || rc == -EOPNOTSUPP
                ? -EBADF
                : 0; /* somebody closed the ring, and perhaps opened something else */
@@ -441,17 +481,20 @@ static int uring_wait(struct tdl_fio *f, uint64_t timeout_ns)
 static void ask_to_cancel(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, uint64_t data,
                           uint32_t flags)
 {
-    if (tdl__ring_space(r) == 0 && r != &u->main)
+    if (tdl__ring_space(r) == 0 && r != &u->main) {
         kick_poller(f, r, true);
-    if (tdl__ring_space(r) == 0)
+    }
+    if (tdl__ring_space(r) == 0) {
         return;
+    }
     struct io_uring_sqe *sqe = tdl__ring_sqe(r);
     tdl__sqe_cancel(sqe, data, flags);
     sqe->user_data = TDL__DATA_NOBODY;
-    if (r == &u->main)
+    if (r == &u->main) {
         kick(f, u, r, 0, UINT64_MAX, NULL);
-    else
+    } else {
         kick_poller(f, r, false);
+    }
 }
 
 static void cancel(struct tdl_fio *f, struct tdl_fop *op)
@@ -468,8 +511,9 @@ static void cancel(struct tdl_fio *f, struct tdl_fop *op)
         return;
     }
     static const enum tdl__part parts[] = {TDL__PART_OPEN, TDL__PART_READ, TDL__PART_PROBE};
-    for (unsigned i = 0; i < 3 && op->link.state == TDL_FOP_INFLIGHT; i++)
+    for (unsigned i = 0; i < 3 && op->link.state == TDL_FOP_INFLIGHT; i++) {
         ask_to_cancel(f, u, r, tdl__uring_data(op, parts[i]), 0);
+    }
 }
 
 /* Asking may bring completions in, so the walk starts anew each time. */
@@ -477,8 +521,9 @@ static struct tdl_fop *first_unasked(struct tdl_fio *f)
 {
     for (struct tdl_node *node = f->inflight.next; node != &f->inflight; node = node->next) {
         struct tdl_fop *op = TDL_CONTAINER_OF(node, struct tdl_fop, node);
-        if (op->link.flags == 0)
+        if (op->link.flags == 0) {
             return op;
+        }
     }
     return NULL;
 }
@@ -491,16 +536,19 @@ static void cancel_all(struct tdl_fio *f)
     struct tdl_fop *op;
     while ((op = first_unasked(f)) != NULL) {
         op->link.flags = 1;
-        if (op->routed == TDL__ROUTE_WORKERS || !any)
+        if (op->routed == TDL__ROUTE_WORKERS || !any) {
             cancel(f, op);
-        else
+        } else {
             op->asked = 1;
+        }
     }
-    if (!any)
+    if (!any) {
         return;
+    }
     ask_to_cancel(f, u, &u->main, 0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
-    if (has_poller(u))
+    if (has_poller(u)) {
         ask_to_cancel(f, u, &u->poller, 0, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
+    }
 }
 
 static int pin(struct tdl_fio *f, void *memory, size_t length)
@@ -515,8 +563,9 @@ static int pin(struct tdl_fio *f, void *memory, size_t length)
 static bool uring_borrows(const struct tdl_fio *f, const struct tdl_fop *op)
 {
     const struct tdl__uring *u = backend(f);
-    if (op->routed == TDL__ROUTE_POLLER && tdl__ring_space(&u->poller) != u->poller.sq_entries)
+    if (op->routed == TDL__ROUTE_POLLER && tdl__ring_space(&u->poller) != u->poller.sq_entries) {
         return true;
+    }
     return op->code == TDL_FOP_TRUNCATE || op->code == TDL_FOP_FALLOCATE || op->code == TDL_FOP_SPLICE;
 }
 

@@ -27,11 +27,10 @@ struct tdl__uring {
     struct tdl__ring main;
     struct tdl__ring poller; /* a ring with a kernel thread; fd is -1 without one */
     uint64_t free_slots;     /* bit per registered file of main */
-    int64_t last_flush_ns;
-    uint32_t streak; /* flushes in quick succession */
-    int64_t
-        window_ns; /* when the owner's share of a processor was last measured, and its running time then */
-    int64_t window_thread_ns;
+    uint64_t last_flush_ns;
+    uint32_t streak;           /* flushes in quick succession */
+    uint64_t window_ns;        /* when the owner's share of a processor was last measured */
+    uint64_t window_thread_ns; /* the processor time that it had used by then */
     bool owner_busy;
     int epoll_fd; /* joins the two rings' descriptors; -1 with one ring */
     bool workers_watched;

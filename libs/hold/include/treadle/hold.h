@@ -1,5 +1,5 @@
 /* Small messages that wait a moment for the next one, so that one system call sends both. A thread of the process
- * sends what has waited for a millisecond, whatever its owner does meanwhile.
+ * sends what has waited for two milliseconds, whatever its owner does meanwhile.
  *
  * Example:
  *     struct tdl_hold hold;
@@ -19,9 +19,9 @@
  *   BUSY  the owner changes what is held, or the thread sends it
  *   SENT  it had to be sent; the owner takes what is left of it, and holds nothing more until tdl_hold_over
  *
- * The owner takes no lock: one locked operation of the processor for each call (MO-9). The thread is started by the first begin,
- * looks once in a millisecond while something is held now and then, sleeps without a time limit when nothing has been for
- * some looks, and is gone after the last close and before a fork.
+ * The owner takes no lock: one locked operation of the processor for each call (MO-9), and a look at the clock when it begins to hold.
+ * The thread is started by the first begin, looks every other millisecond while something is held now and then, sleeps without a
+ * time limit when nothing has been for some looks, and is gone after the last close and before a fork.
  */
 #ifndef TREADLE_HOLD_H
 #define TREADLE_HOLD_H
@@ -33,19 +33,19 @@
 extern "C" {
 #endif
 
-/* The thread sends what it finds waiting for half of this, unless tdl_hold_set_limit says another time, and looks as often as this:
- * a message waits for one and a half of it at most. */
-#define TDL_HOLD_LIMIT_NS 1000000u
+/* How long a message may wait, unless tdl_hold_set_limit says another time. What the kernel takes to wake the thread up comes on top:
+ * two milliseconds together, where a processor is free. */
+#define TDL_HOLD_LIMIT_NS 1800000u
 
 /* What one owner, a loop, holds. All fields are private to hold. */
 struct tdl_hold {
     tdl_atomic_u32 word;     /* the state, and above it how often something has begun to be held */
+    tdl_atomic_u64 begun_ns; /* when the first of what is held began to be */
     struct tdl_node entries; /* what is held, oldest first; of whoever has the word */
     struct tdl_held *spare;  /* blocks for the next begin; owner */
     uint32_t spare_count;
     uint32_t seen;        /* the count in the word at the thread's last look; under the lock, as all below */
-    uint64_t seen_ns;     /* when the thread first found it */
-    uint64_t limit_ns;    /* twice the time that entries wait once the thread has seen them */
+    uint64_t limit_ns;    /* how long entries may wait */
     struct tdl_node link; /* in the list of open holds */
 };
 

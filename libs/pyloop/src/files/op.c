@@ -7,6 +7,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "treadle/clock.h"
+
 /* How often a wait for a worker looks by itself: another thread may take what was told. */
 #define PARTED_LOOK_MS 10
 
@@ -227,7 +229,7 @@ static double seconds_of(const struct statx_timestamp *t)
 
 static long long ns_of(const struct statx_timestamp *t)
 {
-    return (long long)t->tv_sec * 1000000000 + (long long)t->tv_nsec;
+    return (long long)t->tv_sec * (long long)TDL_NS_PER_S + (long long)t->tv_nsec;
 }
 
 static PyObject *stat_value(FileOp *op)

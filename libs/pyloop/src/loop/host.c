@@ -2,13 +2,11 @@
  * What libuv's callbacks do is collected without the GIL and dispatched in one place once the GIL is back. */
 #include "pyloop.h"
 
-#include <time.h>
+#include "treadle/clock.h"
 
 uint64_t tdl__clock_ns(void)
 {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return TDL_CLOCK_BIAS + (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
+    return TDL_CLOCK_BIAS + tdl_clock_ns();
 }
 
 static TdlLoop *loop_of(struct tdl_host *host)
@@ -26,7 +24,7 @@ TDL_RARE static uint64_t replaced_clock_ns(TdlLoop *loop)
     bool failed = PyErr_Occurred() != NULL;
     if (failed) {
         Py_XSETREF(loop->clock_error, PyErr_GetRaisedException());
-        loop->signal_seen = true; /* so that run_turn() looks */
+        loop->poller.signal_seen = true; /* so that run_turn() looks */
         loop->hurried = true;
     }
     if (exc != NULL) {
@@ -52,8 +50,8 @@ static struct tdl_link *host_take(struct tdl_host *host)
 static void host_before_poll(struct tdl_host *host)
 {
     TdlLoop *loop = loop_of(host);
-    if (loop->dirty != NULL) {
-        tdl__poller_apply(loop);
+    if (loop->poller.dirty != NULL) {
+        tdl__poller_apply(&loop->poller);
     }
     if (loop->files != NULL) {
         tdl__files_before_poll(loop);
@@ -62,8 +60,8 @@ static void host_before_poll(struct tdl_host *host)
 
 void tdl__loop_wake(TdlLoop *loop)
 {
-    if (loop->parked) {
-        tdl_wake_notify(&loop->wake); /* MO-1: the GIL orders the push and the park */
+    if (loop->poller.parked) {
+        tdl_wake_notify(&loop->poller.wake); /* MO-1: the GIL orders the push and the park */
     }
 }
 
@@ -92,37 +90,37 @@ static void timer_set(TdlLoop *loop, uint64_t timeout_ns)
 {
     const uint64_t longest_ms = 24U * 3600U * 1000U;
     uint64_t ms = timeout_ns / 1000000U + (timeout_ns % 1000000U != 0);
-    uv_update_time(&loop->uv->uv);
-    uv_timer_start(&loop->uv->timer, on_timer, ms < longest_ms ? ms : longest_ms, 0);
-    loop->uv->timer_active = true;
+    uv_update_time(&loop->poller.uv->uv);
+    uv_timer_start(&loop->poller.uv->timer, on_timer, ms < longest_ms ? ms : longest_ms, 0);
+    loop->poller.uv->timer_active = true;
 }
 
 /* Sleep in libuv until an event, a wake or the timeout. */
 static void park(TdlLoop *loop, uint64_t timeout_ns)
 {
-    tdl__gate_disarm(&loop->gate);
-    tdl_wake_park_begin(&loop->wake); /* MO-1 */
+    tdl__gate_disarm(&loop->poller.gate);
+    tdl_wake_park_begin(&loop->poller.wake); /* MO-1 */
     bool posted = !tdl_inbox_is_empty(&loop->inbox);
     if (!posted && timeout_ns != UINT64_MAX) {
         timer_set(loop, timeout_ns);
     }
     bool watches = !posted && tdl__dns_watches(&loop->dns, timeout_ns);
-    loop->parked = true;
-    loop->in_uv = true;
+    loop->poller.parked = true;
+    loop->poller.in_uv = true;
     tdl__signals_hold(loop);
     PyThreadState *save = PyEval_SaveThread();
     if (watches) {
-        posted = tdl_wake_watch(&loop->wake, TDL_DNS_WATCH_NS);
+        posted = tdl_wake_watch(&loop->poller.wake, TDL_DNS_WATCH_NS);
         tdl_patience_tell(&loop->dns.patience, posted);
     }
-    uv_run(&loop->uv->uv, posted ? UV_RUN_NOWAIT : UV_RUN_ONCE);
-    (void)tdl_wake_park_end(&loop->wake); /* before the GIL, which the notifier may still hold */
+    uv_run(&loop->poller.uv->uv, posted ? UV_RUN_NOWAIT : UV_RUN_ONCE);
+    (void)tdl_wake_park_end(&loop->poller.wake); /* before the GIL, which the notifier may still hold */
     PyEval_RestoreThread(save);
-    loop->parked = false;
-    loop->in_uv = false;
-    if (loop->uv->timer_active) {
-        uv_timer_stop(&loop->uv->timer);
-        loop->uv->timer_active = false;
+    loop->poller.parked = false;
+    loop->poller.in_uv = false;
+    if (loop->poller.uv->timer_active) {
+        uv_timer_stop(&loop->poller.uv->timer);
+        loop->poller.uv->timer_active = false;
     }
 }
 
@@ -131,7 +129,7 @@ static uint64_t forget_snapshot(TdlLoop *loop)
 {
     tdl__snapshot_forget(loop);
     host_before_poll(&loop->host);
-    if (tdl_sched_has_ready(&loop->sched) || tdl_sched_stopping(&loop->sched) || loop->fired != NULL) {
+    if (tdl_sched_has_ready(&loop->sched) || tdl_sched_stopping(&loop->sched) || loop->poller.fired != NULL) {
         return 0;
     }
     if (!tdl_sched_has_timers(&loop->sched)) {
@@ -144,13 +142,13 @@ static uint64_t forget_snapshot(TdlLoop *loop)
 static void poll_now(TdlLoop *loop)
 {
     if (loop->others) {
-        loop->in_uv = true;
+        loop->poller.in_uv = true;
         PyThreadState *save = PyEval_SaveThread();
-        uv_run(&loop->uv->uv, UV_RUN_NOWAIT);
+        uv_run(&loop->poller.uv->uv, UV_RUN_NOWAIT);
         PyEval_RestoreThread(save);
-        loop->in_uv = false;
+        loop->poller.in_uv = false;
     } else {
-        uv_run(&loop->uv->uv, UV_RUN_NOWAIT);
+        uv_run(&loop->poller.uv->uv, UV_RUN_NOWAIT);
     }
 }
 
@@ -158,19 +156,19 @@ static void poll_now(TdlLoop *loop)
  * in the kernel and saw no descriptor ready. A socket that becomes readable meanwhile is one turn late at most. */
 static bool may_skip(TdlLoop *loop)
 {
-    if (loop->uv_busy || loop->uv_dirty) {
+    if (loop->poller.uv_busy || loop->poller.uv_dirty) {
         return false;
     }
-    if (loop->slept) {
-        loop->slept = false;
+    if (loop->poller.slept) {
+        loop->poller.slept = false;
         return true;
     }
-    return tdl__gate_quiet(&loop->gate, uv_backend_fd(&loop->uv->uv));
+    return tdl__gate_quiet(&loop->poller.gate, uv_backend_fd(&loop->poller.uv->uv));
 }
 
 static void poll_gated(TdlLoop *loop, uint64_t timeout_ns, struct tdl_queue *io)
 {
-    bool fired = tdl__poller_again(loop);
+    bool fired = tdl__poller_again(&loop->poller);
     if (fired) {
         timeout_ns = 0;
     }
@@ -184,17 +182,18 @@ static void poll_gated(TdlLoop *loop, uint64_t timeout_ns, struct tdl_queue *io)
     if (timeout_ns != 0 && (loop->snapshot != NULL || loop->spare_context != NULL)) {
         timeout_ns = forget_snapshot(loop);
     }
-    loop->uv_dirty = false;
+    loop->poller.uv_dirty = false;
     if (timeout_ns == 0) {
+        tdl__gate_before_poll(&loop->poller.gate);
         poll_now(loop);
     } else {
         park(loop, timeout_ns);
     }
-    loop->slept = timeout_ns != 0;
+    loop->poller.slept = timeout_ns != 0;
     loop->polls++;
-    loop->uv_busy = loop->fired != NULL;
-    tdl__gate_polled(&loop->gate, loop->uv_busy);
-    tdl__poller_dispatch(loop, io);
+    loop->poller.uv_busy = loop->poller.fired != NULL;
+    tdl__gate_polled(&loop->poller.gate, loop->poller.uv_busy);
+    tdl__poller_dispatch(&loop->poller, io);
 }
 
 /* Behind what the poll found, as if the kernel had told of them. */

@@ -33,6 +33,26 @@ void tdl__callback_failed(TdlLoop *loop, TdlHandle *h)
     tdl_sched_interrupt(&loop->sched);
 }
 
+static TdlLoop *loop_of_poller(struct tdl_poller *p)
+{
+    return TDL_CONTAINER_OF(p, TdlLoop, poller);
+}
+
+/* The parent's locks may be held, and its threads are not there. */
+static void before_fork_child(struct tdl_poller *p)
+{
+    TdlLoop *loop = loop_of_poller(p);
+    tdl_inbox_after_fork(&loop->inbox);
+    tdl__pace_open(&loop->pace);
+}
+
+static void after_fork_child(struct tdl_poller *p)
+{
+    tdl__dns_after_fork(loop_of_poller(p));
+}
+
+static const struct tdl_fork_hooks fork_hooks = {before_fork_child, after_fork_child};
+
 static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
 {
     TdlLoop *loop = (TdlLoop *)type->tp_alloc(type, 0);
@@ -48,32 +68,28 @@ static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
     }
     loop->state = tdl__state_of_module(module);
     tdl__registry_quicken(loop->state);
-    loop->signal_rfd = -1;
-    loop->signal_wfd = -1;
+    tdl__poller_init(&loop->poller, &loop->state->poll_model, &fork_hooks);
     loop->wakeup_theirs = -1;
-    loop->guard_fd = -1;
     loop->closed = true; /* until everything is open */
     loop->thread_id = Py_NewRef(Py_None);
     loop->task_factory = Py_NewRef(Py_None);
-    loop->fired_tail = &loop->fired;
-    tdl_node_init(&loop->again);
     tdl_queue_init(&loop->answered);
     tdl_sched_init(&loop->sched);
     tdl__pace_open(&loop->pace);
     tdl_hold_init(&loop->hold);
-    tdl_item_init(&loop->hold_item, tdl__streams_send_held);
-    tdl__gate_init(&loop->gate, false);
+    tdl_item_init(&loop->hold_item, tdl__streams_generation_ended);
+    tdl_item_init(&loop->enough_item, tdl__streams_enough_held);
     tdl__host_init(loop);
     const struct tdl_wake_options wake_options = {.edge = true};
-    int code = tdl_wake_open(&loop->wake, &wake_options);
+    int code = tdl_wake_open(&loop->poller.wake, &wake_options);
     if (code < 0) {
-        loop->wake.fd = -1;
+        loop->poller.wake.fd = -1;
         tdl__raise_uv(code);
         Py_DECREF(loop);
         return NULL;
     }
-    tdl_inbox_init(&loop->inbox, &loop->wake, tdl_sched_mark_source(&loop->sched));
-    if (tdl__uv_open(loop) < 0) {
+    tdl_inbox_init(&loop->inbox, &loop->poller.wake, tdl_sched_mark_source(&loop->sched));
+    if (tdl__uv_open(&loop->poller) < 0) {
         Py_DECREF(loop);
         return NULL;
     }
@@ -89,15 +105,18 @@ static void drop_item(struct tdl_item *item)
 /* Close what C holds: the queues, the watches, libuv, the wake. */
 static void close_all(TdlLoop *loop)
 {
-    if (loop->uv == NULL) {
-        tdl_wake_close(&loop->wake);
+    if (loop->poller.uv == NULL) {
+        tdl_wake_close(&loop->poller.wake);
         tdl_sched_drain(&loop->sched, drop_item);
         return;
     }
     tdl__dns_close(loop);
     tdl_sched_push_queue(&loop->sched, &loop->answered);
     tdl_sched_drain(&loop->sched, drop_item);
-    tdl__uv_close(loop);
+    if (tdl__uv_check_fork(&loop->poller) < 0) {
+        PyErr_WriteUnraisable((PyObject *)loop);
+    }
+    tdl__uv_close(&loop->poller);
     tdl_sched_drain(&loop->sched, drop_item);
     struct tdl_link *left = tdl_inbox_close(&loop->inbox);
     while (left != NULL) {
@@ -105,7 +124,7 @@ static void close_all(TdlLoop *loop)
         left = left->next;
         drop_item(TDL_CONTAINER_OF(link, struct tdl_item, link));
     }
-    tdl_wake_close(&loop->wake);
+    tdl_wake_close(&loop->poller.wake);
     PyMem_Free(loop->read_buffer);
     loop->read_buffer = NULL;
     Py_CLEAR(loop->tls_records);
@@ -179,7 +198,7 @@ static int loop_traverse(PyObject *self, visitproc visit, void *arg)
     if (v.code == 0) {
         v.code = tdl__dns_traverse(&loop->dns, visit, arg);
     }
-    return v.code != 0 ? v.code : tdl__poller_traverse(loop, visit, arg);
+    return v.code != 0 ? v.code : tdl__poller_traverse(&loop->poller, visit, arg);
 }
 
 static int loop_clear(PyObject *self)
@@ -377,17 +396,17 @@ static PyObject *loop_create_task(PyObject *self, PyObject *const *args, Py_ssiz
 static PyObject *loop_signal_fds(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlLoop *loop = TDL_LOOP(self);
-    if (tdl__check_closed(loop) < 0 || tdl__uv_check_fork(loop) < 0) {
+    if (tdl__check_closed(loop) < 0 || tdl__uv_check_fork(&loop->poller) < 0) {
         return NULL;
     }
-    return Py_BuildValue("(ii)", loop->signal_rfd, loop->signal_wfd);
+    return Py_BuildValue("(ii)", loop->poller.signal_rfd, loop->poller.signal_wfd);
 }
 
 static PyObject *loop_gate_off(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlLoop *loop = TDL_LOOP(self);
-    tdl__gate_close(&loop->gate);
-    tdl__gate_init(&loop->gate, true);
+    tdl__gate_close(&loop->poller.gate);
+    tdl__gate_init(&loop->poller.gate, true);
     Py_RETURN_NONE;
 }
 
@@ -411,7 +430,7 @@ static PyObject *loop_set_spin(PyObject *self, PyObject *value)
     }
     TdlLoop *loop = TDL_LOOP(self);
     loop->spin_ns = (uint64_t)spin_us * 1000U;
-    tdl_wake_set_spin(&loop->wake, loop->spin_ns);
+    tdl_wake_set_spin(&loop->poller.wake, loop->spin_ns);
     Py_RETURN_NONE;
 }
 
@@ -431,8 +450,8 @@ static PyObject *loop_shape_holds(PyObject *self, PyObject *args)
 static PyObject *loop_native_info(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlLoop *loop = TDL_LOOP(self);
-    return Py_BuildValue("{s:s,s:i,s:K,s:K,s:K,s:K}", "gate", tdl__gate_name(&loop->gate), "gate_errno",
-                         loop->gate.error, "turns", (unsigned long long)loop->turns, "polls",
+    return Py_BuildValue("{s:s,s:i,s:K,s:K,s:K,s:K}", "gate", tdl__gate_name(&loop->poller.gate), "gate_errno",
+                         loop->poller.gate.error, "turns", (unsigned long long)loop->turns, "polls",
                          (unsigned long long)loop->polls, "skipped", (unsigned long long)loop->skips,
                          "spin_us", (unsigned long long)(loop->spin_ns / 1000U));
 }
@@ -585,7 +604,7 @@ int tdl__loop_type(PyObject *module)
         return -1;
     }
     return tdl__add_methods(st->loop_type, tdl__soon_methods) < 0 ||
-                   tdl__add_methods(st->loop_type, tdl__poller_methods) < 0 ||
+                   tdl__add_methods(st->loop_type, tdl__reader_methods) < 0 ||
                    tdl__add_methods(st->loop_type, tdl__transport_loop_methods) < 0 ||
                    tdl__add_methods(st->loop_type, tdl__server_loop_methods) < 0 ||
                    tdl__add_methods(st->loop_type, tdl__sockops_loop_methods) < 0 ||

@@ -4,7 +4,7 @@
  * Nothing is refused or dropped, and nobody waits for a loop that makes no progress: it may wait for what the producer holds. */
 #include "pyloop.h"
 
-#include <time.h>
+#include "treadle/clock.h"
 
 enum {
     TDL_PACE_MIN = 4,
@@ -40,13 +40,7 @@ void tdl__pace_close(struct tdl_pace *p)
 /* Wait for the next poll, without the GIL, or for a slice of time. */
 static void wait_slice(struct tdl_pace *p, uint32_t polls)
 {
-    struct timespec end;
-    (void)clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_nsec += TDL_PACE_SLICE_NS;
-    if (end.tv_nsec >= 1000000000) {
-        end.tv_nsec -= 1000000000;
-        end.tv_sec++;
-    }
+    struct timespec end = tdl_clock_timespec(tdl_clock_ns() + TDL_PACE_SLICE_NS);
     PyThreadState *save = PyEval_SaveThread();
     pthread_mutex_lock(&p->lock);
     int code = 0;
@@ -88,7 +82,7 @@ static bool runs_a_loop(TdlLoop *loop)
 void tdl__pace_producer(TdlLoop *loop)
 {
     struct tdl_pace *p = &loop->pace;
-    if (!loop->turning || PyThread_get_thread_ident() == loop->run_thread || tdl__uv_forked(loop)) {
+    if (!loop->turning || PyThread_get_thread_ident() == loop->run_thread || tdl__uv_forked(&loop->poller)) {
         return;
     }
     if (runs_a_loop(loop)) {

@@ -2,6 +2,7 @@
  * references' callback are written in Python, a seventh of what a short task costs. The set itself stays what it is. */
 #include "pyloop.h"
 
+#if PY_VERSION_HEX < 0x030e0000
 /* What `self` of the two functions is: a tuple of the WeakSet's own parts. */
 enum { DATA, PENDING, ITERATING, CALLBACK, COMMIT, PARTS };
 
@@ -89,7 +90,6 @@ void tdl__registry_quicken(struct tdl_module_state *st)
         return;
     }
     st->registry_seen = true;
-#if PY_VERSION_HEX < 0x030e0000
     PyObject *registry =
         PyDict_GetItemString(st->tasks_dict, PY_VERSION_HEX < 0x030c0000 ? "_all_tasks" : "_scheduled_tasks");
     PyObject *parts = registry != NULL ? parts_of(registry) : NULL;
@@ -99,5 +99,10 @@ void tdl__registry_quicken(struct tdl_module_state *st)
     }
     Py_XDECREF(add);
     Py_XDECREF(parts);
-#endif
 }
+#else
+void tdl__registry_quicken(struct tdl_module_state *st)
+{
+    (void)st;
+}
+#endif

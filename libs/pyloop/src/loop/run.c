@@ -4,7 +4,7 @@
 /* Bytes on the signal descriptor name the signals for add_signal_handler's callbacks. */
 static int deliver_signals(TdlLoop *loop)
 {
-    loop->signal_seen = false;
+    loop->poller.signal_seen = false;
     PyObject *theirs = PyLong_FromLong(loop->wakeup_theirs);
     PyObject *result =
         theirs != NULL ? PyObject_CallMethodOneArg((PyObject *)loop, loop->state->str__signal_bytes, theirs)
@@ -24,13 +24,13 @@ static void track_item(struct tdl_item *item, void *Py_UNUSED(arg))
 /* Watch for what other threads schedule, which takes the GIL; true if something came. */
 static bool spin(TdlLoop *loop)
 {
-    tdl_wake_park_begin(&loop->wake); /* MO-1: announced before the inbox is looked at */
-    loop->parked = true;
+    tdl_wake_park_begin(&loop->poller.wake); /* MO-1: announced before the inbox is looked at */
+    loop->poller.parked = true;
     PyThreadState *save = PyEval_SaveThread();
-    bool posted = !tdl_inbox_is_empty(&loop->inbox) || tdl_wake_spin(&loop->wake);
+    bool posted = !tdl_inbox_is_empty(&loop->inbox) || tdl_wake_spin(&loop->poller.wake);
     PyEval_RestoreThread(save);
-    loop->parked = false;
-    return tdl_wake_park_end(&loop->wake) || posted;
+    loop->poller.parked = false;
+    return tdl_wake_park_end(&loop->poller.wake) || posted;
 }
 
 /* Work off what the turn scheduled, and what arrives meanwhile, before anything is polled again: the shape that
@@ -64,7 +64,7 @@ TDL_RARE static int turn_left_more(TdlLoop *loop)
 
 static inline int run_turn(TdlLoop *loop)
 {
-    if (tdl__uv_check_fork(loop) < 0) {
+    if (tdl__uv_check_fork(&loop->poller) < 0) {
         return -1;
     }
     bool idle = !tdl_sched_has_ready(&loop->sched) && !tdl_sched_stopping(&loop->sched);
@@ -82,7 +82,7 @@ static inline int run_turn(TdlLoop *loop)
         return -1;
     }
     /* Every signal of a sleep has written to the loop's descriptor, and its handler waits to be run. */
-    return loop->signal_seen ? turn_left_more(loop) : 0;
+    return loop->poller.signal_seen ? turn_left_more(loop) : 0;
 }
 
 /* Call the _run_once() that somebody put in the place of the loop's; 1 if nobody did. */
@@ -122,7 +122,7 @@ static void turns_ended(TdlLoop *loop)
 /* Whether a turn is being made, by whomever: one does not begin in another, and nothing is taken from under it. */
 bool tdl__loop_in_turn(const TdlLoop *loop)
 {
-    return tdl_sched_running(&loop->sched) || loop->in_uv;
+    return tdl_sched_running(&loop->sched) || loop->poller.in_uv;
 }
 
 /* _run_once(): one turn, for who runs the turns by himself. */
@@ -153,12 +153,12 @@ PyObject *tdl__loop_run_nested(PyObject *self, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     unsigned long thread = PyThread_get_thread_ident();
-    if (loop->in_uv || (tdl_sched_running(&loop->sched) && loop->run_thread != thread)) {
+    if (loop->poller.in_uv || (tdl_sched_running(&loop->sched) && loop->run_thread != thread)) {
         PyErr_SetString(PyExc_RuntimeError, "This event loop is already running");
         return NULL;
     }
     loop->run_thread = thread;
-    tdl__streams_send_held(&loop->hold_item); /* nobody waits for the end of a step whose inside may sleep */
+    tdl__streams_send_held(loop); /* nobody waits for the end of a step whose inside may sleep */
     bool was_running = tdl_sched_nest(&loop->sched);
     int code = run_turn(loop);
     tdl_sched_unnest(&loop->sched, was_running);

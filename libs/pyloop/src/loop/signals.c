@@ -37,7 +37,7 @@ static int wakeup_swap(TdlLoop *loop, int fd)
 /* -1 if a signal's handler raised. */
 static int take(TdlLoop *loop)
 {
-    loop->wakeup_theirs = wakeup_swap(loop, loop->signal_wfd);
+    loop->wakeup_theirs = wakeup_swap(loop, loop->poller.signal_wfd);
     loop->wakeup_taken = true;
     return PyErr_CheckSignals(); /* what came before the swap; what comes now writes to the loop's descriptor */
 }
@@ -45,7 +45,7 @@ static int take(TdlLoop *loop)
 static void arm_guard(TdlLoop *loop)
 {
     const struct itimerspec spec = {.it_value = {.tv_nsec = TDL_GUARD_NS}};
-    loop->guard_armed = timerfd_settime(loop->guard_fd, 0, &spec, NULL) == 0;
+    loop->poller.guard_armed = timerfd_settime(loop->poller.guard_fd, 0, &spec, NULL) == 0;
 }
 
 int tdl__signals_before_turn(TdlLoop *loop, bool idle)
@@ -56,12 +56,12 @@ int tdl__signals_before_turn(TdlLoop *loop, bool idle)
     int code = 0;
     if (!idle) {
         code = loop->turns % TDL_SIGNALS_EVERY == 0 ? PyErr_CheckSignals() : 0;
-    } else if (TDL_WAKEUP_IS_CHEAP || loop->guard_due) {
-        loop->guard_due = false;
+    } else if (TDL_WAKEUP_IS_CHEAP || loop->poller.guard_due) {
+        loop->poller.guard_due = false;
         code = take(loop);
-    } else if (!loop->guard_armed) {
+    } else if (!loop->poller.guard_armed) {
         arm_guard(loop);
-        if (!loop->guard_armed) { /* somebody closed its number: no later wake-up would tell of a signal */
+        if (!loop->poller.guard_armed) { /* somebody closed its number: no later wake-up would tell of a signal */
             code = take(loop);
         }
     }
@@ -76,16 +76,16 @@ int tdl__signals_before_turn(TdlLoop *loop, bool idle)
 void tdl__signals_hold(TdlLoop *loop)
 {
     if (TDL_WAKEUP_IS_CHEAP && loop->wakeup_taken) {
-        int fd = wakeup_swap(loop, loop->signal_wfd);
-        loop->wakeup_theirs = fd != loop->signal_wfd ? fd : loop->wakeup_theirs;
+        int fd = wakeup_swap(loop, loop->poller.signal_wfd);
+        loop->wakeup_theirs = fd != loop->poller.signal_wfd ? fd : loop->wakeup_theirs;
     }
 }
 
 void tdl__signals_give(TdlLoop *loop)
 {
-    if (loop->wakeup_taken && loop->wakeup_theirs != loop->signal_wfd) {
+    if (loop->wakeup_taken && loop->wakeup_theirs != loop->poller.signal_wfd) {
         int fd = wakeup_swap(loop, loop->wakeup_theirs);
-        if (fd != loop->signal_wfd) {
+        if (fd != loop->poller.signal_wfd) {
             (void)wakeup_swap(loop, fd); /* set meanwhile, by what ran before a poll that did not sleep */
         }
     }

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "treadle/clock.h"
+
 /* What a scheduling call was given. */
 struct soon_args {
     PyObject *when; /* call_later and call_at only */
@@ -190,12 +192,12 @@ uint64_t tdl__when_to_ns(double when)
 {
     const double far_s = 4e9; /* a century away is never */
     if (when >= far_s) {
-        return TDL_CLOCK_BIAS + (uint64_t)(far_s * 1e9);
+        return TDL_CLOCK_BIAS + (uint64_t)(far_s * (double)TDL_NS_PER_S);
     }
     if (when <= -far_s) {
         when = -far_s;
     }
-    return (uint64_t)((int64_t)TDL_CLOCK_BIAS + (int64_t)ceil(when * 1e9));
+    return (uint64_t)((int64_t)TDL_CLOCK_BIAS + (int64_t)ceil(when * (double)TDL_NS_PER_S));
 }
 
 static PyObject *schedule_at(TdlLoop *loop, double when, const struct soon_args *a, const char *method)
@@ -222,7 +224,7 @@ static PyObject *schedule_at(TdlLoop *loop, double when, const struct soon_args 
 
 static double clock_s(void)
 {
-    return (double)(int64_t)(tdl__clock_ns() - TDL_CLOCK_BIAS) / 1e9;
+    return (double)(int64_t)(tdl__clock_ns() - TDL_CLOCK_BIAS) / (double)TDL_NS_PER_S;
 }
 
 static PyObject *loop_time(PyObject *self, PyObject *Py_UNUSED(ignored))

@@ -190,9 +190,8 @@ bool tdl__gate_quiet(struct tdl_gate *gate, int fd)
     return (tdl_load_acquire_shared_u32(gate->sq_flags) & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) == 0;
 }
 
-void tdl__gate_polled(struct tdl_gate *gate, bool handled)
+void tdl__gate_before_poll(struct tdl_gate *gate)
 {
-    gate->empty_polls = handled ? 0 : gate->empty_polls + 1;
     if (gate->state != TDL_GATE_ARMED) {
         return;
     }
@@ -202,6 +201,11 @@ void tdl__gate_polled(struct tdl_gate *gate, bool handled)
     if (!gate_drain(gate)) {
         gate->state = TDL_GATE_IDLE;
     }
+}
+
+void tdl__gate_polled(struct tdl_gate *gate, bool handled)
+{
+    gate->empty_polls = handled ? 0 : gate->empty_polls + 1;
 }
 
 void tdl__gate_disarm(struct tdl_gate *gate)

@@ -36,7 +36,11 @@ void tdl__gate_init(struct tdl_gate *gate, bool off);
 /* Tell whether this turn may skip the poll; arms the ring after some empty polls. */
 bool tdl__gate_quiet(struct tdl_gate *gate, int fd);
 
-/* Count a poll that handled nothing or something, and take the completions seen. */
+/* Take the completions that the poll to come answers. Never behind the poll: what became ready after it looked may have its
+ * completion by then, and would be forgotten. */
+void tdl__gate_before_poll(struct tdl_gate *gate);
+
+/* Count a poll that handled nothing or something. */
 void tdl__gate_polled(struct tdl_gate *gate, bool handled);
 
 /* Take the poll back before the thread sleeps: an armed park costs more. */

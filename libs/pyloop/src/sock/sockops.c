@@ -17,7 +17,7 @@ static int number(const TdlSockWait *s)
 /* What was received answers the kernel's news. */
 static void heard(const TdlSockWait *s)
 {
-    struct tdl_watch *w = tdl__watch_get(s->loop, s->fd);
+    struct tdl_watch *w = tdl__watch_get(&s->loop->poller, s->fd);
     if (w != NULL) {
         w->news = false;
     }
@@ -115,7 +115,7 @@ static int event_of(const TdlSockWait *s)
 /* Leave the poller, if this wait still is what the descriptor's side calls. */
 static void unwatch(TdlSockWait *s)
 {
-    struct tdl_watch *w = s->fd >= 0 && s->loop->uv != NULL ? tdl__watch_get(s->loop, s->fd) : NULL;
+    struct tdl_watch *w = s->fd >= 0 && s->loop->poller.uv != NULL ? tdl__watch_get(&s->loop->poller, s->fd) : NULL;
     if (w == NULL) {
         return;
     }
@@ -156,7 +156,7 @@ static void sockwait_run(struct tdl_item *item)
         PyObject *done = PyObject_CallMethodNoArgs(s->future, s->loop->state->str_done);
         if (done == Py_False) {
             PyObject *value = NULL;
-            if (!tdl__watch_failed(tdl__watch_get(s->loop, s->fd))) {
+            if (!tdl__watch_failed(tdl__watch_get(&s->loop->poller, s->fd))) {
                 value = receives(s) ? Py_NewRef(Py_None) : try_now(s);
             }
             if (value != NULL || PyErr_Occurred()) {
@@ -180,7 +180,7 @@ PyObject *tdl__sockwait_owner(struct tdl_item *item)
 
 static PyObject *ensure_no_transport(TdlSockWait *s)
 {
-    struct tdl_watch *w = tdl__watch_get(s->loop, s->fd);
+    struct tdl_watch *w = tdl__watch_get(&s->loop->poller, s->fd);
     int others = tdl__has_transports(s->loop);
     if (others < 0) {
         return NULL;
@@ -208,8 +208,8 @@ static int start_waiting(TdlSockWait *s)
     Py_DECREF(ok);
     bool at_once = tdl__sockwait_connected_at_once(s);
     struct tdl_watch *w = at_once                       ? NULL
-                          : s->op == TDL_SOCKOP_CONNECT ? tdl__watch_fresh(loop, s->fd, true)
-                                                        : tdl__watch_of_socket(loop, s->fd, s->sock);
+                          : s->op == TDL_SOCKOP_CONNECT ? tdl__watch_fresh(&loop->poller, s->fd, true)
+                                                        : tdl__watch_of_socket(&loop->poller, s->fd, s->sock);
     if (w == NULL && !at_once) {
         return -1;
     }
@@ -447,7 +447,7 @@ TdlSockWait *tdl__sockwait_make(TdlLoop *loop, PyObject *sock, int fd, enum tdl_
     }
     s->loop = (TdlLoop *)Py_NewRef((PyObject *)loop);
     s->sock = Py_NewRef(sock);
-    s->sock_number = fd >= 0 ? tdl__socket_number(loop, sock, fd) : NULL;
+    s->sock_number = fd >= 0 ? tdl__socket_number(loop->state, sock, fd) : NULL;
     s->weakrefs = NULL;
     s->future = NULL;
     s->await = NULL;

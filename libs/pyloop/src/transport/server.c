@@ -183,7 +183,7 @@ static void accept_some(TdlAcceptor *a)
 static void acceptor_run(struct tdl_item *item)
 {
     TdlAcceptor *a = TDL_CONTAINER_OF(item, TdlAcceptor, item);
-    struct tdl_watch *w = a->loop->closed ? NULL : tdl__watch_get(a->loop, a->fd);
+    struct tdl_watch *w = a->loop->closed ? NULL : tdl__watch_get(&a->loop->poller, a->fd);
     if (w != NULL && w->reader.item == item) { /* not stopped since it was queued */
         PyObject *context = Py_NewRef(a->context);
         if (PyContext_Enter(context) == 0) {
@@ -275,7 +275,7 @@ static PyObject *loop_start_accepting(PyObject *self, PyObject *args)
     tdl_item_init(&a->item, acceptor_run);
     a->loop = (TdlLoop *)Py_NewRef(self);
     a->sock = Py_NewRef(sock);
-    a->sock_number = tdl__socket_number(loop, sock, fd);
+    a->sock_number = tdl__socket_number(loop->state, sock, fd);
     a->factory = Py_NewRef(factory);
     a->server = Py_NewRef(server);
     a->context = context != Py_None ? Py_NewRef(context) : PyContext_CopyCurrent();
@@ -288,7 +288,7 @@ static PyObject *loop_start_accepting(PyObject *self, PyObject *args)
     if (a->family == AF_INET || a->family == AF_INET6) {
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     }
-    struct tdl_watch *w = a->context != NULL ? tdl__watch_fresh(loop, fd, false) : NULL;
+    struct tdl_watch *w = a->context != NULL ? tdl__watch_fresh(&loop->poller, fd, false) : NULL;
     if (w == NULL) {
         Py_DECREF(a);
         return NULL;

@@ -51,9 +51,10 @@ typedef struct tdl_stream {
     uint32_t write_turn;     /* number of the turn of the last write(), cut to 32 bits */
     uint32_t write_left;     /* and the items that were left of it then: the two tell the step */
     uint8_t state;           /* enum tdl_stream_state */
-    uint8_t gather;          /* steps whose first small write waits for the step's end; learnt */
+    uint8_t gather;          /* steps whose small writes are held; learnt */
     bool buffered;           /* the protocol is an asyncio.BufferedProtocol */
     bool tls;                /* the protocol is treadle's own for TLS */
+    bool lent;               /* the program has the socket, or its number, too: nothing is held */
     bool streams;            /* the protocol is asyncio's of streams, served in C */
     bool paused;             /* pause_reading() */
     bool eof;                /* write_eof() */
@@ -92,8 +93,10 @@ int tdl__stream_wait_rest(TdlStream *t);
 
 /* stream_hold.c */
 bool tdl__stream_hold(TdlStream *t, const void *data, size_t len);
+void tdl__stream_lend(TdlStream *t);
 int tdl__stream_held_to_queue(TdlStream *t);
 void tdl__stream_send_held(TdlStream *t);
+void tdl__stream_send_older(TdlStream *t);
 void tdl__stream_end_sendfile(TdlStream *t);
 ssize_t tdl__stream_send_behind_held(TdlStream *t, const void *data, size_t len);
 

@@ -1,12 +1,14 @@
-/* Writes that wait for the end of the step: a transport that was seen to write more than once in one (an HTTP server's head
- * and body) holds its small writes until the callback that makes them returns, and sends them in one system call,
- * which is one wake-up of the peer too. libs/hold sends what waits for a millisecond, without the GIL. */
+/* Writes that wait for a moment: a transport that was seen to write more than once in a step (an HTTP server's head and body) holds
+ * its small writes until the step ends, and sends them in one system call, which is one wake-up of the peer too. In a generation of
+ * many steps those of eight transports leave together: sends one after the other are cheaper than each between two steps of Python,
+ * which then find the processor's caches full of the kernel. libs/hold sends what waits for two milliseconds, without the GIL. */
 #include "transport/stream.h"
 
 #include <sys/uio.h>
 
 enum {
-    TDL_HOLD_MAX = 16 * 1024,  /* bytes that wait for the step's end at most */
+    TDL_HOLD_MAX = 16 * 1024,  /* bytes of a transport that wait at most */
+    TDL_HOLD_STREAMS_MAX = 8,  /* transports whose writes wait at most; hold keeps as many blocks */
     TDL_HOLD_GATHER_STEPS = 8, /* steps with one write that unlearn the gathering */
 };
 
@@ -23,6 +25,7 @@ static void note_write(TdlStream *t)
     if (t->write_turn != turn || t->write_left != left) {
         t->write_turn = turn;
         t->write_left = left;
+        t->gather -= t->gather > 0;
     } else {
         t->gather = TDL_HOLD_GATHER_STEPS;
     }
@@ -38,11 +41,31 @@ static bool in_run_thread(const TdlStream *t)
 static bool may_begin(const TdlStream *t)
 {
     const TdlLoop *loop = t->loop;
-    return t->state == TDL_STREAM_OPEN && tdl_sched_running(&loop->sched) && !tdl__uv_forked(loop) &&
+    return t->state == TDL_STREAM_OPEN && tdl_sched_running(&loop->sched) && !tdl__uv_forked(&loop->poller) &&
            tdl__audit_hears_ends();
 }
 
-/* The loop's hold has its first entry of this step, or another: it is worked off when the step ends. */
+/* Send what is held, and be late no more, when the step ends. */
+static void send_at_step_end(TdlLoop *loop)
+{
+    if (loop->enough_item.link.state == TDL_ITEM_IDLE) {
+        tdl_sched_push_after(&loop->sched, &loop->enough_item);
+    }
+}
+
+/* One more transport holds. While there are only a few steps to run, what each holds is sent at its end. */
+static void send_in_time(TdlLoop *loop)
+{
+    if (loop->held_count == 0) {
+        loop->held_max = tdl_sched_left(&loop->sched) + 1 < TDL_HOLD_STREAMS_MAX ? 1 : TDL_HOLD_STREAMS_MAX;
+    }
+    if (++loop->held_count >= loop->held_max) {
+        send_at_step_end(loop);
+    } else if (loop->hold_item.link.state == TDL_ITEM_IDLE) {
+        tdl_sched_push_last(&loop->sched, &loop->hold_item);
+    }
+}
+
 static bool begin(TdlStream *t, const void *data, size_t len)
 {
     TdlLoop *loop = t->loop;
@@ -51,25 +74,32 @@ static bool begin(TdlStream *t, const void *data, size_t len)
         return false;
     }
     t->held->owner = Py_NewRef((PyObject *)t);
-    if (loop->hold_item.link.state == TDL_ITEM_IDLE) {
-        tdl_sched_push_after(&loop->sched, &loop->hold_item);
-    }
+    send_in_time(loop);
     return true;
 }
 
-/* Whether the bytes of this write, made while nothing is queued, wait for the step's end. */
+/* Whether the bytes of this write, made while nothing is queued, wait. */
 bool tdl__stream_hold(TdlStream *t, const void *data, size_t len)
 {
     bool gathers = t->gather > 0 || t->loop->gather_all;
     size_t waiting = t->held != NULL ? t->held->len : 0;
     note_write(t);
-    if (!gathers || waiting + len > hold_max(t) || !in_run_thread(t)) {
+    if (!gathers || t->lent || waiting + len > hold_max(t) || !in_run_thread(t)) {
         return false;
     }
-    if (t->held != NULL) {
-        return tdl_held_append(&t->loop->hold, t->held, data, len) == 0; /* a fork has made the hold late */
+    bool holds = t->held != NULL ? tdl_held_append(&t->loop->hold, t->held, data, len) == 0
+                                 : may_begin(t) && begin(t, data, len);
+    if (!holds && tdl_hold_is_late(&t->loop->hold) && tdl_sched_running(&t->loop->sched)) {
+        send_at_step_end(t->loop);
     }
-    return may_begin(t) && begin(t, data, len);
+    return holds;
+}
+
+/* What the program does by the socket or its number must come behind what it wrote before: from now on all leaves at once. */
+void tdl__stream_lend(TdlStream *t)
+{
+    tdl__stream_flush(t);
+    t->lent = true;
 }
 
 static struct tdl_held *take(TdlStream *t)
@@ -164,20 +194,35 @@ void tdl__stream_send_held(TdlStream *t)
     Py_DECREF(t);
 }
 
-void tdl__streams_send_held(struct tdl_item *item)
+/* What another transport wrote earlier leaves before what this one is about to send. */
+void tdl__stream_send_older(TdlStream *t)
 {
-    TdlLoop *loop = TDL_CONTAINER_OF(item, TdlLoop, hold_item);
+    struct tdl_held *held;
+    while ((held = tdl_hold_first(&t->loop->hold)) != NULL && held != t->held) {
+        tdl__stream_send_held(held->owner);
+    }
+}
+
+void tdl__streams_send_held(TdlLoop *loop)
+{
     PyObject *exc = PyErr_Occurred() ? PyErr_GetRaisedException() : NULL;
     struct tdl_held *held;
     while ((held = tdl_hold_first(&loop->hold)) != NULL) {
-        TdlStream *t = held->owner;
-        if (held->count == 1 && t->gather > 0) {
-            t->gather--;
-        }
-        tdl__stream_send_held(t);
+        tdl__stream_send_held(held->owner);
     }
+    loop->held_count = 0;
     tdl_hold_over(&loop->hold);
     if (exc != NULL) {
         PyErr_SetRaisedException(exc);
     }
+}
+
+void tdl__streams_generation_ended(struct tdl_item *item)
+{
+    tdl__streams_send_held(TDL_CONTAINER_OF(item, TdlLoop, hold_item));
+}
+
+void tdl__streams_enough_held(struct tdl_item *item)
+{
+    tdl__streams_send_held(TDL_CONTAINER_OF(item, TdlLoop, enough_item));
 }

@@ -430,13 +430,15 @@ static int write_view(TdlStream *t, PyObject *data, const Py_buffer *view)
     if (tdl__stream_hold(t, view->buf, (size_t)view->len)) {
         return 0;
     }
+    tdl__stream_send_older(t);
     return t->held != NULL ? write_behind_held(t, data, view) : write_direct(t, data, view);
 }
 
 static PyObject *stream_write(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     TdlStream *t = TDL_STREAM(self);
-    PyObject *data = nargs == 1 && kwnames == NULL ? args[0] : tdl__only_argument("write", "data", args, nargs, kwnames);
+    PyObject *data =
+        nargs == 1 && kwnames == NULL ? args[0] : tdl__only_argument("write", "data", args, nargs, kwnames);
     if (data == NULL || check_bytes_like(data) < 0 || write_refused(t, "write") < 0) {
         return NULL;
     }

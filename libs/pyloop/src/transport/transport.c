@@ -62,7 +62,7 @@ TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *prot
         Py_DECREF(t);
         return NULL;
     }
-    t->watch = tdl__watch_fresh(loop, fd, sock == NULL); /* accept or connect gave it just now */
+    t->watch = tdl__watch_fresh(&loop->poller, fd, sock == NULL); /* accept or connect gave it just now */
     if (t->watch == NULL) {
         Py_DECREF(t);
         return NULL;
@@ -71,7 +71,7 @@ TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *prot
     t->watch->holder = &t->watch;
     t->fd = fd;
     t->sock = Py_XNewRef(sock);
-    t->sock_number = sock != NULL ? tdl__socket_number(loop, sock, fd) : NULL;
+    t->sock_number = sock != NULL ? tdl__socket_number(loop->state, sock, fd) : NULL;
     t->state = TDL_STREAM_OPEN;
     if (server != NULL && server != Py_None) {
         t->server = Py_NewRef(server);
@@ -145,7 +145,7 @@ PyObject *tdl__stream_socket(TdlStream *t)
         struct tdl_module_state *st = t->loop->state;
         t->sock = PyObject_CallFunction(st->socket_type, "iiii", t->family, t->type, t->proto, t->fd);
         if (t->sock != NULL) {
-            t->sock_number = tdl__socket_number(t->loop, t->sock, t->fd);
+            t->sock_number = tdl__socket_number(t->loop->state, t->sock, t->fd);
             PyObject *result = PyObject_CallMethod(t->sock, "setblocking", "O", Py_False);
             Py_XDECREF(result);
             PyErr_Clear();
@@ -263,8 +263,8 @@ TDL_RARE static PyObject *find_replaced(TdlStream *t, PyObject *name)
     if (!replaced) {
         return NULL;
     }
-    PyObject *behind =
-        PyObject_CallFunctionObjArgs((PyObject *)&PySuper_Type, (PyObject *)st->stream_type, (PyObject *)t, NULL);
+    PyObject *behind = PyObject_CallFunctionObjArgs((PyObject *)&PySuper_Type, (PyObject *)st->stream_type,
+                                                    (PyObject *)t, NULL);
     PyObject *method = behind != NULL ? PyObject_GetAttr(behind, name) : NULL;
     Py_XDECREF(behind);
     return method;
@@ -273,7 +273,8 @@ TDL_RARE static PyObject *find_replaced(TdlStream *t, PyObject *name)
 /* The same, asked at each call. */
 PyObject *tdl__stream_replaced(TdlStream *t, PyObject *name)
 {
-    return Py_TYPE(t)->tp_version_tag == t->loop->state->standard.transport_tag ? NULL : find_replaced(t, name);
+    return Py_TYPE(t)->tp_version_tag == t->loop->state->standard.transport_tag ? NULL
+                                                                                : find_replaced(t, name);
 }
 
 static PyObject *stream_get_extra_info(PyObject *self, PyObject *args, PyObject *kwargs)
@@ -347,7 +348,8 @@ static PyObject *stream_is_reading(PyObject *self, PyObject *Py_UNUSED(ignored))
     return PyBool_FromLong(t->state == TDL_STREAM_OPEN && !t->paused);
 }
 
-static PyObject *stream_set_protocol(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *stream_set_protocol(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                                     PyObject *kwnames)
 {
     PyObject *protocol = tdl__only_argument("set_protocol", "protocol", args, nargs, kwnames);
     if (protocol == NULL || tdl__stream_set_protocol(TDL_STREAM(self), protocol) < 0) {
@@ -546,11 +548,19 @@ static void stream_dealloc(PyObject *self)
     Py_TRASHCAN_END;
 }
 
+static PyObject *stream_lend(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+    tdl__stream_lend(TDL_STREAM(self));
+    Py_RETURN_NONE;
+}
+
 static PyObject *get_sock(PyObject *self, void *Py_UNUSED(closure))
 {
-    tdl__stream_flush(TDL_STREAM(self));
-    PyObject *sock =
-        TDL_STREAM(self)->state == TDL_STREAM_CLOSED ? NULL : tdl__stream_socket(TDL_STREAM(self));
+    TdlStream *t = TDL_STREAM(self);
+    if (t->empty_waiter == NULL) { /* else it is for a sendfile, which gives it back */
+        tdl__stream_lend(t);
+    }
+    PyObject *sock = t->state == TDL_STREAM_CLOSED ? NULL : tdl__stream_socket(t);
     return sock != NULL || PyErr_Occurred() ? sock : Py_NewRef(Py_None);
 }
 
@@ -630,6 +640,7 @@ static PyMethodDef stream_methods[] = {
                "Set the high-water and low-water marks in bytes: above high the protocol's pause_writing() "
                "is called, "
                "at low resume_writing().")},
+    {"_lend", stream_lend, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

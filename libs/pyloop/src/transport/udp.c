@@ -343,7 +343,7 @@ static TdlUdp *udp_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *protocol
     (void)getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &len);
     t->family = family;
     t->context = PyContext_CopyCurrent();
-    t->watch = t->context != NULL ? tdl__watch_fresh(loop, fd, false) : NULL;
+    t->watch = t->context != NULL ? tdl__watch_fresh(&loop->poller, fd, false) : NULL;
     if (t->watch == NULL) {
         Py_DECREF(t);
         return NULL;
@@ -352,7 +352,7 @@ static TdlUdp *udp_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *protocol
     t->watch->holder = &t->watch;
     t->fd = fd;
     t->sock = Py_NewRef(sock);
-    t->sock_number = tdl__socket_number(loop, sock, fd);
+    t->sock_number = tdl__socket_number(loop->state, sock, fd);
     t->state = TDL_UDP_OPEN;
     return t;
 }

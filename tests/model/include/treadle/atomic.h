@@ -8,7 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TDL_ATOMIC_INIT(initial) {(initial)}
+#define TDL_ATOMIC_INIT(initial)                                                                             \
+    {                                                                                                        \
+        (initial)                                                                                            \
+    }
 
 /* clang-format off */
 #define MODEL_ATOMIC(suffix, type, value_type, TO, FROM)                                                     \

@@ -1,7 +1,9 @@
 /* The descriptor behind what a program gives for a file: its number now, and whether it still has it later. */
-#include "pyloop.h"
+#include "ground/fileno.h"
 
 #include <limits.h>
+
+#include "pyloop.h"
 
 /* The number that an object gives, open or not, as a new int; or NULL and a ValueError for an object that gives none. */
 PyObject *tdl__number_of(PyObject *fileobj)
@@ -40,12 +42,12 @@ int tdl__fd_of(PyObject *fileobj)
 
 /* Where a socket object keeps its number, if it is the one given: whoever remembers the number looks there before it
  * uses it, since a closed socket's number may be another's. Checked against the number, not believed. */
-const int *tdl__socket_number(TdlLoop *loop, PyObject *sock, int fd)
+const int *tdl__socket_number(const struct tdl_module_state *st, PyObject *sock, int fd)
 {
     struct socket_head {
         PyObject_HEAD int fd;
     };
-    if (!PyObject_TypeCheck(sock, (PyTypeObject *)loop->state->standard.raw_socket_type)) {
+    if (!PyObject_TypeCheck(sock, (PyTypeObject *)st->standard.raw_socket_type)) {
         return NULL;
     }
     const int *number = &((struct socket_head *)(void *)sock)->fd;

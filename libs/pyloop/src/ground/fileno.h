@@ -1,0 +1,14 @@
+/* The descriptor behind what a program gives for a file. Thread: with the GIL. */
+#ifndef TDL_PYLOOP_FILENO_H
+#define TDL_PYLOOP_FILENO_H
+
+#include "ground/compat.h"
+
+struct tdl_module_state;
+
+PyObject *tdl__number_of(PyObject *fileobj);
+int tdl__fd_of(PyObject *fileobj);
+int tdl__fd_of_open(PyObject *fileobj);
+const int *tdl__socket_number(const struct tdl_module_state *st, PyObject *sock, int fd);
+
+#endif

@@ -1,0 +1,1 @@
+void run(struct tdl_item *item);
