@@ -1,4 +1,5 @@
 /* The operations as plain blocking calls: what workers run, and what the simulated engine does at once. */
+#include "calls.h"
 #include "internal.h"
 
 #include <fcntl.h>
@@ -6,7 +7,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -37,8 +37,8 @@ static int64_t transfer_once(const struct tdl_fop *op, const struct tdl__span *s
     const struct iovec *vector = tdl__fop_is_vectored(op) ? span->vector : &one;
     int count = tdl__fop_is_vectored(op) ? (int)span->count : 1;
     off_t offset = span->offset == TDL_FOP_POSITION ? -1 : (off_t)span->offset;
-    return code_of(tdl__fop_is_write(op) ? pwritev2(op->fd, vector, count, offset, flags)
-                                         : preadv2(op->fd, vector, count, offset, flags));
+    return code_of(tdl__fop_is_write(op) ? tdl__pwritev2(op->fd, vector, count, offset, flags)
+                                         : tdl__preadv2(op->fd, vector, count, offset, flags));
 }
 
 /* A piece of a direct transfer, by way of memory that the disk can reach. */
@@ -328,7 +328,7 @@ static int64_t execute_once(const struct tdl_fop *op)
     case TDL_FOP_CLOSE:
         return close(op->fd);
     case TDL_FOP_STATX:
-        return statx(op->fd, op->at.path, (int)op->flags, op->mode, op->to.statx);
+        return tdl__statx(op->fd, op->at.path, (int)op->flags, op->mode, op->to.statx);
     case TDL_FOP_FALLOCATE:
         return fallocate(op->fd, (int)op->mode, (off_t)op->offset, (off_t)op->length);
     case TDL_FOP_TRUNCATE:

@@ -1,9 +1,9 @@
 /* Answers without waiting: what the page cache holds is copied at once, as long as the inline budget lasts. */
+#include "calls.h"
 #include "internal.h"
 
 #include <fcntl.h>
 #include <linux/openat2.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -71,7 +71,7 @@ static int try_read(struct tdl_fio *f, struct tdl_fop *op)
     for (unsigned calls = 1;; calls++) {
         struct iovec one = {.iov_base = (char *)op->at.buffer + op->done,
                             .iov_len = (size_t)(length - op->done)};
-        ssize_t got = preadv2(op->fd, &one, 1, (off_t)(op->offset + op->done), RWF_NOWAIT);
+        ssize_t got = tdl__preadv2(op->fd, &one, 1, (off_t)(op->offset + op->done), RWF_NOWAIT);
         if (got < 0) {
             spend(f, calls, op->done);
             count_miss(f);
@@ -108,7 +108,7 @@ static int try_read_file(struct tdl_fio *f, struct tdl_fop *op)
     ssize_t got = -1;
     while (done < op->length) {
         struct iovec one = {.iov_base = (char *)op->to.buffer + done, .iov_len = (size_t)(op->length - done)};
-        got = preadv2(fd, &one, 1, (off_t)done, RWF_NOWAIT);
+        got = tdl__preadv2(fd, &one, 1, (off_t)done, RWF_NOWAIT);
         if (got <= 0) {
             break;
         }
@@ -130,7 +130,7 @@ static int try_statx(struct tdl_fio *f, struct tdl_fop *op)
     if ((op->flags & AT_EMPTY_PATH) == 0 || op->at.path[0] != '\0') {
         return 0;
     }
-    int rc = statx(op->fd, op->at.path, (int)(op->flags | AT_STATX_DONT_SYNC), op->mode, op->to.statx);
+    int rc = tdl__statx(op->fd, op->at.path, (int)(op->flags | AT_STATX_DONT_SYNC), op->mode, op->to.statx);
     spend(f, 1, 0);
     if (rc != 0) {
         return 0;

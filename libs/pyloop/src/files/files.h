@@ -8,6 +8,9 @@
 
 #include <stdbool.h>
 #include <sys/stat.h>
+#ifndef STATX_TYPE
+#include <linux/stat.h> /* musl before 1.2.5 */
+#endif
 
 #include "treadle/fileio.h"
 
