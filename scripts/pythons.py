@@ -131,16 +131,19 @@ class Pythons:
         libraries = tree / f"usr/lib/{machine}-linux-gnu"
         return self.starter(program, [tree / "usr/lib64" / LOADERS[machine], "--library-path", libraries, "--argv0", None])
 
+    def musl(self, machine):
+        """Return the path of musl as Debian's stable suite has it: its loader, which is the C library too."""
+        return self.packages(STABLE, machine, "musl", alone=True) / f"lib/ld-musl-{machine}.so.1"
+
     def of_musl(self, version, machine, zig):
-        """Return what starts a Python that is linked to musl, or None where none can be built."""
-        builder = find_interpreter(version)
-        if version not in MUSL or builder is None or not shutil.which("apt-get"):
+        """Return what starts a Python that is linked to musl, or None for a version that is not built."""
+        if version not in MUSL or not shutil.which("apt-get"):
             return None
-        tree = self.packages(STABLE, machine, "musl", alone=True)
+        builder = find_interpreter(version) or self.of_debian(version, self.here)
         program = self.built_for_musl(version, machine, builder, zig) / "python"
         if machine != self.here:
-            return self.starter(program, [self.qemu(machine), "-L", tree, "-0", None])
-        return self.starter(program, [tree / f"lib/ld-musl-{machine}.so.1", "--argv0", None])
+            return self.starter(program, [self.qemu(machine), "-L", self.musl(machine).parents[1], "-0", None])
+        return self.starter(program, [self.musl(machine), "--argv0", None])
 
     def source(self, version):
         """Return the folder of CPython's source as Debian has it, without Debian's changes."""
@@ -165,14 +168,19 @@ class Pythons:
         tools = {}
         for tool, words in (("cc", f"cc -target {machine}-linux-musl -dynamic"), ("ar", "ar"), ("ranlib", "ranlib")):
             tools[tool] = folder / f"zig-{tool}"
-            tools[tool].write_text(f'#!/bin/sh\nexec {shlex.quote(str(zig))} {words} "$@"\n')
+            # CPython 3.11 asks for the folders of headers so, and zig answers with this machine's.
+            asked = 'case "$*" in "-E -v -") exit 0 ;; esac\n' if tool == "cc" else ""
+            tools[tool].write_text(f'#!/bin/sh\n{asked}exec {shlex.quote(str(zig))} {words} "$@"\n')
             tools[tool].chmod(0o755)
         # Nothing is found on this machine, so no module that wants a library of others is built.
-        run(source / "configure", "-q", f"--host={machine}-linux-musl", f"--build={self.here}-linux-gnu",
+        # The two names differ, so nothing that is built is run; configure takes the C library's name from the second.
+        run(source / "configure", "-q", f"--host={machine}-unknown-linux-musl", f"--build={self.here}-linux-musl",
             f"--with-build-python={builder}", "--without-ensurepip", "--disable-test-modules", "--with-pkg-config=no",
             f"CC={tools['cc']}", f"AR={tools['ar']}", f"RANLIB={tools['ranlib']}", f"READELF={shutil.which('readelf')}",
             "CFLAGS=-O1 -g0 -fno-sanitize=undefined -Wno-date-time -w", "OPT=-DNDEBUG", "LDFLAGS=-s", "ac_cv_file__dev_ptmx=yes",
-            "ac_cv_file__dev_ptc=no", "ac_cv_buggy_getaddrinfo=no", cwd=folder)
+            "ac_cv_file__dev_ptc=no", "ac_cv_buggy_getaddrinfo=no",
+            # zig's musl has them, the musl that it shall run with not yet.
+            "ac_cv_func_preadv2=no", "ac_cv_func_pwritev2=no", cwd=folder)
         run("make", "-s", f"-j{os.cpu_count()}", "python", "sharedmods", cwd=folder)
         (folder / ".built").touch()
         return folder
