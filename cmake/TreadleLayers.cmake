@@ -1,6 +1,6 @@
 # The layer table: what each library may link and include. It is the link table of the build, and
 # tools/layers.py holds every #include against it.
-set(treadle_known base core wake host hold pool resolve fileio)
+set(treadle_known base core wake host hold ring pool resolve fileio)
 set(TREADLE_LIBRARIES all CACHE STRING "C libraries to build, with those they stand on, or all; the others are left out")
 
 set(TREADLE_LAYER_base "")
@@ -8,12 +8,13 @@ set(TREADLE_LAYER_core base)
 set(TREADLE_LAYER_wake base)
 set(TREADLE_LAYER_host base core wake)
 set(TREADLE_LAYER_hold base)
+set(TREADLE_LAYER_ring base)
 set(TREADLE_LAYER_pool base wake)
 set(TREADLE_LAYER_resolve base wake pool)
-set(TREADLE_LAYER_fileio base wake pool)
-set(TREADLE_LAYER_ffi base core wake host hold pool resolve fileio)
-set(TREADLE_LAYER_pyloop base core wake hold pool resolve fileio)
-set(TREADLE_LAYER_cli base core wake host pool resolve fileio)
+set(TREADLE_LAYER_fileio base wake ring pool)
+set(TREADLE_LAYER_ffi base core wake host hold ring pool resolve fileio)
+set(TREADLE_LAYER_pyloop base core wake hold ring pool resolve fileio)
+set(TREADLE_LAYER_cli base core wake host ring pool resolve fileio)
 
 # The libraries of this build, each behind those it stands on.
 set(TREADLE_LIBS "")

@@ -6,6 +6,9 @@
 #ifdef TDL_FFI_CORE
 #include "treadle/sched.h"
 #endif
+#ifdef TDL_FFI_RING
+#include "treadle/ring.h"
+#endif
 #ifdef TDL_FFI_FILEIO
 #include "treadle/fileio.h"
 #endif

@@ -17,6 +17,9 @@
 #ifdef TDL_FFI_HOLD
 #include "treadle/hold.h"
 #endif
+#ifdef TDL_FFI_RING
+#include "treadle/filter.h"
+#endif
 #ifdef TDL_FFI_POOL
 #include "treadle/pool.h"
 #endif
@@ -62,6 +65,9 @@ static const struct type types[] = {
 #ifdef TDL_FFI_HOLD
     TYPE(tdl_hold),       TYPE(tdl_held),
 #endif
+#ifdef TDL_FFI_RING
+    TYPE(tdl_ring),       TYPE(tdl_ring_options), TYPE(tdl_filter),
+#endif
 #ifdef TDL_FFI_POOL
     TYPE(tdl_job),        TYPE(tdl_pool_options), TYPE(tdl_pool_counts),
 #endif
@@ -106,6 +112,18 @@ static const struct field fields[] = {
     FIELD(tdl_held, count),
     FIELD(tdl_held, error),
     FIELD(tdl_held, owner),
+#endif
+#ifdef TDL_FFI_RING
+    FIELD(tdl_ring, features),
+    FIELD(tdl_ring, fd),
+    FIELD(tdl_ring_options, sq_entries),
+    FIELD(tdl_ring_options, cq_entries),
+    FIELD(tdl_ring_options, flags_mask),
+    FIELD(tdl_ring_options, flags_exact),
+    FIELD(tdl_ring_options, sqpoll),
+    FIELD(tdl_ring_options, any_thread),
+    FIELD(tdl_filter, state),
+    FIELD(tdl_filter, error),
 #endif
 #ifdef TDL_FFI_POOL
     FIELD(tdl_pool_options, slots),

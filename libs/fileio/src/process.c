@@ -1,6 +1,5 @@
 /* What is known once per process: engine names, and the right to a polling kernel thread. */
 #include "internal.h"
-#include "uring/ring.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -8,6 +7,7 @@
 #include <time.h>
 
 #include "treadle/atomic.h"
+#include "treadle/ring.h"
 
 static pthread_once_t sqpoll_once = PTHREAD_ONCE_INIT;
 static bool sqpoll_granted;
@@ -28,12 +28,12 @@ __attribute__((noinline)) int tdl__fio_wait_readable(int fd, uint64_t timeout_ns
 
 static void try_sqpoll(void)
 {
-    struct tdl__ring ring;
-    struct tdl__ring_wish wish = {
+    struct tdl_ring ring;
+    struct tdl_ring_options wish = {
         .sq_entries = 4, .cq_entries = 8, .flags_mask = UINT32_MAX, .sqpoll = true, .any_thread = true};
-    sqpoll_granted = tdl__ring_open_proven(&ring, &wish) == 0;
+    sqpoll_granted = tdl_ring_open_proven(&ring, &wish) == 0;
     if (sqpoll_granted) {
-        tdl__ring_close(&ring);
+        tdl_ring_close(&ring);
     }
 }
 

@@ -8,7 +8,7 @@
 static char probe_byte;
 
 /* Pinned memory is known to the plain ring alone. */
-static bool is_pinned(const struct tdl_fio *f, const struct tdl__ring *r, const struct tdl__span *span)
+static bool is_pinned(const struct tdl_fio *f, const struct tdl_ring *r, const struct tdl__span *span)
 {
     const struct tdl__uring *u = (const struct tdl__uring *)f->backend;
     uintptr_t base = (uintptr_t)f->pinned, at = (uintptr_t)span->buffer;
@@ -16,7 +16,7 @@ static bool is_pinned(const struct tdl_fio *f, const struct tdl__ring *r, const 
            span->length <= f->pinned_bytes - (at - base);
 }
 
-static void prepare_transfer(const struct tdl_fio *f, const struct tdl__ring *r, struct io_uring_sqe *sqe,
+static void prepare_transfer(const struct tdl_fio *f, const struct tdl_ring *r, struct io_uring_sqe *sqe,
                              const struct tdl_fop *op)
 {
     struct tdl__span span;
@@ -24,18 +24,18 @@ static void prepare_transfer(const struct tdl_fio *f, const struct tdl__ring *r,
     bool pinned = span.buffer != NULL && is_pinned(f, r, &span);
     switch ((enum tdl_fop_code)op->code) {
     case TDL_FOP_READ:
-        tdl__sqe_fill(sqe, pinned ? IORING_OP_READ_FIXED : IORING_OP_READ, op->fd, span.buffer,
-                      (uint32_t)span.length, span.offset);
+        tdl_sqe_fill(sqe, pinned ? IORING_OP_READ_FIXED : IORING_OP_READ, op->fd, span.buffer,
+                     (uint32_t)span.length, span.offset);
         break;
     case TDL_FOP_WRITE:
-        tdl__sqe_fill(sqe, pinned ? IORING_OP_WRITE_FIXED : IORING_OP_WRITE, op->fd, span.buffer,
-                      (uint32_t)span.length, span.offset);
+        tdl_sqe_fill(sqe, pinned ? IORING_OP_WRITE_FIXED : IORING_OP_WRITE, op->fd, span.buffer,
+                     (uint32_t)span.length, span.offset);
         break;
     case TDL_FOP_READV:
-        tdl__sqe_fill(sqe, IORING_OP_READV, op->fd, span.vector, span.count, span.offset);
+        tdl_sqe_fill(sqe, IORING_OP_READV, op->fd, span.vector, span.count, span.offset);
         break;
     default:
-        tdl__sqe_fill(sqe, IORING_OP_WRITEV, op->fd, span.vector, span.count, span.offset);
+        tdl_sqe_fill(sqe, IORING_OP_WRITEV, op->fd, span.vector, span.count, span.offset);
         break;
     }
 }
@@ -44,76 +44,76 @@ static void prepare_single(struct io_uring_sqe *sqe, const struct tdl_fop *op)
 {
     switch ((enum tdl_fop_code)op->code) {
     case TDL_FOP_FSYNC:
-        tdl__sqe_fill(sqe, IORING_OP_FSYNC, op->fd, NULL, 0, 0);
+        tdl_sqe_fill(sqe, IORING_OP_FSYNC, op->fd, NULL, 0, 0);
         break;
     case TDL_FOP_FDATASYNC:
-        tdl__sqe_fill(sqe, IORING_OP_FSYNC, op->fd, NULL, 0, 0);
+        tdl_sqe_fill(sqe, IORING_OP_FSYNC, op->fd, NULL, 0, 0);
         sqe->fsync_flags = IORING_FSYNC_DATASYNC;
         break;
     case TDL_FOP_OPEN:
-        tdl__sqe_fill(sqe, IORING_OP_OPENAT, op->fd, op->at.path, op->mode, 0);
+        tdl_sqe_fill(sqe, IORING_OP_OPENAT, op->fd, op->at.path, op->mode, 0);
         sqe->open_flags = op->flags;
         break;
     case TDL_FOP_CLOSE:
-        tdl__sqe_fill(sqe, IORING_OP_CLOSE, op->fd, NULL, 0, 0);
+        tdl_sqe_fill(sqe, IORING_OP_CLOSE, op->fd, NULL, 0, 0);
         break;
     case TDL_FOP_STATX:
-        tdl__sqe_fill(sqe, IORING_OP_STATX, op->fd, op->at.path, op->mode, (uint64_t)(uintptr_t)op->to.statx);
+        tdl_sqe_fill(sqe, IORING_OP_STATX, op->fd, op->at.path, op->mode, (uint64_t)(uintptr_t)op->to.statx);
         sqe->statx_flags = op->flags;
         break;
     case TDL_FOP_FALLOCATE:
-        tdl__sqe_fill(sqe, IORING_OP_FALLOCATE, op->fd, NULL, op->mode, op->offset);
+        tdl_sqe_fill(sqe, IORING_OP_FALLOCATE, op->fd, NULL, op->mode, op->offset);
         sqe->addr = op->length;
         break;
     case TDL_FOP_TRUNCATE:
-        tdl__sqe_fill(sqe, TDL__OP_FTRUNCATE, op->fd, NULL, 0, op->length);
+        tdl_sqe_fill(sqe, TDL_RING_OP_FTRUNCATE, op->fd, NULL, 0, op->length);
         break;
     case TDL_FOP_RENAME:
-        tdl__sqe_fill(sqe, IORING_OP_RENAMEAT, op->fd, op->at.path, (uint32_t)op->fd2,
-                      (uint64_t)(uintptr_t)op->to.path);
+        tdl_sqe_fill(sqe, IORING_OP_RENAMEAT, op->fd, op->at.path, (uint32_t)op->fd2,
+                     (uint64_t)(uintptr_t)op->to.path);
         sqe->rename_flags = op->flags;
         break;
     case TDL_FOP_UNLINK:
-        tdl__sqe_fill(sqe, IORING_OP_UNLINKAT, op->fd, op->at.path, 0, 0);
+        tdl_sqe_fill(sqe, IORING_OP_UNLINKAT, op->fd, op->at.path, 0, 0);
         sqe->unlink_flags = op->flags;
         break;
     case TDL_FOP_MKDIR:
-        tdl__sqe_fill(sqe, IORING_OP_MKDIRAT, op->fd, op->at.path, op->mode, 0);
+        tdl_sqe_fill(sqe, IORING_OP_MKDIRAT, op->fd, op->at.path, op->mode, 0);
         break;
     case TDL_FOP_SPLICE:
-        tdl__sqe_fill(sqe, IORING_OP_SPLICE, op->fd2, NULL,
-                      (uint32_t)(op->length < TDL__CHUNK_MAX ? op->length : TDL__CHUNK_MAX), op->offset2);
+        tdl_sqe_fill(sqe, IORING_OP_SPLICE, op->fd2, NULL,
+                     (uint32_t)(op->length < TDL__CHUNK_MAX ? op->length : TDL__CHUNK_MAX), op->offset2);
         sqe->splice_fd_in = op->fd;
         sqe->splice_off_in = op->offset;
         sqe->splice_flags = op->flags;
         break;
     default:
-        tdl__sqe_fill(sqe, IORING_OP_NOP, -1, NULL, 0, 0);
+        tdl_sqe_fill(sqe, IORING_OP_NOP, -1, NULL, 0, 0);
         break;
     }
 }
 
 /* open, read, a probe that must find the end, close. The links after the read are hard: a short read is the normal case. */
-static void prepare_chain(struct tdl__ring *r, struct tdl_fop *op)
+static void prepare_chain(struct tdl_ring *r, struct tdl_fop *op)
 {
-    struct io_uring_sqe *sqe = tdl__ring_sqe(r);
+    struct io_uring_sqe *sqe = tdl_ring_sqe(r);
     /* A registered file is never inherited, and the kernel refuses O_CLOEXEC for one. */
-    tdl__sqe_fill(sqe, IORING_OP_OPENAT, op->fd, op->at.path, 0, 0);
+    tdl_sqe_fill(sqe, IORING_OP_OPENAT, op->fd, op->at.path, 0, 0);
     sqe->open_flags = op->flags & ~(uint32_t)O_CLOEXEC;
     sqe->file_index = (uint32_t)op->slot + 1; /* of registered files, where 0 is none */
     sqe->flags |= IOSQE_IO_LINK;
     sqe->user_data = tdl__uring_data(op, TDL__PART_OPEN);
-    sqe = tdl__ring_sqe(r);
+    sqe = tdl_ring_sqe(r);
     unsigned length = (unsigned)(op->length < TDL__CHUNK_MAX ? op->length : TDL__CHUNK_MAX);
-    tdl__sqe_fill(sqe, IORING_OP_READ, op->slot, op->to.buffer, length, TDL_FOP_POSITION);
+    tdl_sqe_fill(sqe, IORING_OP_READ, op->slot, op->to.buffer, length, TDL_FOP_POSITION);
     sqe->flags |= IOSQE_FIXED_FILE | IOSQE_IO_HARDLINK;
     sqe->user_data = tdl__uring_data(op, TDL__PART_READ);
-    sqe = tdl__ring_sqe(r);
-    tdl__sqe_fill(sqe, IORING_OP_READ, op->slot, &probe_byte, 1, TDL_FOP_POSITION);
+    sqe = tdl_ring_sqe(r);
+    tdl_sqe_fill(sqe, IORING_OP_READ, op->slot, &probe_byte, 1, TDL_FOP_POSITION);
     sqe->flags |= IOSQE_FIXED_FILE | IOSQE_IO_HARDLINK;
     sqe->user_data = tdl__uring_data(op, TDL__PART_PROBE);
-    sqe = tdl__ring_sqe(r);
-    tdl__sqe_fill(sqe, IORING_OP_CLOSE, 0, NULL, 0, 0);
+    sqe = tdl_ring_sqe(r);
+    tdl_sqe_fill(sqe, IORING_OP_CLOSE, 0, NULL, 0, 0);
     sqe->file_index = (uint32_t)op->slot + 1;
     sqe->user_data = tdl__uring_data(op, TDL__PART_CLOSE);
     op->parts = TDL__CHAIN_PARTS;
@@ -121,13 +121,13 @@ static void prepare_chain(struct tdl__ring *r, struct tdl_fop *op)
     op->done = 0;
 }
 
-void tdl__uring_prepare(const struct tdl_fio *f, struct tdl__ring *r, struct tdl_fop *op)
+void tdl__uring_prepare(const struct tdl_fio *f, struct tdl_ring *r, struct tdl_fop *op)
 {
     if (op->code == TDL_FOP_READ_FILE) {
         prepare_chain(r, op);
         return;
     }
-    struct io_uring_sqe *sqe = tdl__ring_sqe(r);
+    struct io_uring_sqe *sqe = tdl_ring_sqe(r);
     if (tdl__fop_is_transfer(op)) {
         prepare_transfer(f, r, sqe, op);
     } else {
@@ -149,14 +149,14 @@ static const uint8_t kernel_op[TDL_FOP_CODES] = {
     [TDL_FOP_CLOSE] = IORING_OP_CLOSE,
     [TDL_FOP_STATX] = IORING_OP_STATX,
     [TDL_FOP_FALLOCATE] = IORING_OP_FALLOCATE,
-    [TDL_FOP_TRUNCATE] = TDL__OP_FTRUNCATE,
+    [TDL_FOP_TRUNCATE] = TDL_RING_OP_FTRUNCATE,
     [TDL_FOP_RENAME] = IORING_OP_RENAMEAT,
     [TDL_FOP_UNLINK] = IORING_OP_UNLINKAT,
     [TDL_FOP_MKDIR] = IORING_OP_MKDIRAT,
     [TDL_FOP_SPLICE] = IORING_OP_SPLICE,
 };
 
-uint32_t tdl__uring_kernel_ops(const struct tdl__ring *r)
+uint32_t tdl__uring_kernel_ops(const struct tdl_ring *r)
 {
     enum { OPS = 256 };
     union {
@@ -164,7 +164,7 @@ uint32_t tdl__uring_kernel_ops(const struct tdl__ring *r)
         char room[sizeof(struct io_uring_probe) + OPS * sizeof(struct io_uring_probe_op)];
     } reply;
     memset(&reply, 0, sizeof reply);
-    if (tdl__sys_io_uring_register(r->fd, IORING_REGISTER_PROBE, &reply, OPS) < 0) {
+    if (tdl_ring_register(r, IORING_REGISTER_PROBE, &reply, OPS) < 0) {
         return 1u << TDL_FOP_READV | 1u << TDL_FOP_WRITEV | 1u << TDL_FOP_FSYNC | 1u << TDL_FOP_FDATASYNC |
                1u << TDL_FOP_NOP;
     }

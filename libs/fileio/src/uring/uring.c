@@ -48,20 +48,20 @@ static int register_files(struct tdl__uring *u)
 {
     int none[TDL__CHAIN_SLOTS];
     memset(none, -1, sizeof none);
-    int rc = tdl__sys_io_uring_register(u->main.fd, IORING_REGISTER_FILES, none, TDL__CHAIN_SLOTS);
+    int rc = tdl_ring_register(&u->main, IORING_REGISTER_FILES, none, TDL__CHAIN_SLOTS);
     u->free_slots = rc < 0 ? 0 : UINT64_MAX;
     return rc;
 }
 
 /* A second ring for the polling thread, so that its sleep costs nothing: the first submissions after a pause go through the
  * plain ring for the one system call that waking the thread would cost too. */
-static void open_poller(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring_wish wish)
+static void open_poller(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring_options wish)
 {
     wish.sqpoll = true;
     /* The thread publishes its head late, so entries that completed may still look used: twice the limit never fills up. */
     wish.sq_entries =
         power_of_two(2 * f->inflight_max < SUBMIT_ROOM_MIN ? SUBMIT_ROOM_MIN : 2 * f->inflight_max);
-    if (tdl__ring_open_proven(&u->poller, &wish) != 0) {
+    if (tdl_ring_open_proven(&u->poller, &wish) != 0) {
         u->poller.fd = -1;
         return;
     }
@@ -69,7 +69,7 @@ static void open_poller(struct tdl_fio *f, struct tdl__uring *u, struct tdl__rin
     u->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (u->epoll_fd < 0 || epoll_ctl(u->epoll_fd, EPOLL_CTL_ADD, u->main.fd, &watch) != 0 ||
         epoll_ctl(u->epoll_fd, EPOLL_CTL_ADD, u->poller.fd, &watch) != 0) {
-        tdl__ring_close(&u->poller);
+        tdl_ring_close(&u->poller);
         if (u->epoll_fd >= 0) {
             (void)close(u->epoll_fd);
         }
@@ -99,7 +99,7 @@ static int start(struct tdl_fio *f)
     }
     uint32_t room = power_of_two(f->inflight_max);
     room = room < SUBMIT_ROOM_MIN ? SUBMIT_ROOM_MIN : room > SUBMIT_ROOM_MAX ? SUBMIT_ROOM_MAX : room;
-    struct tdl__ring_wish wish = {
+    struct tdl_ring_options wish = {
         .sq_entries = room,
         .cq_entries = power_of_two(2 * f->inflight_max + 2 * SUBMIT_ROOM_MIN),
         .flags_mask = f->options.ring_flags_mask,
@@ -107,7 +107,7 @@ static int start(struct tdl_fio *f)
     };
     u->poller.fd = -1;
     u->epoll_fd = -1;
-    int rc = tdl__ring_open_proven(&u->main, &wish);
+    int rc = tdl_ring_open_proven(&u->main, &wish);
     if (rc != 0) {
         tdl_free(u);
         return rc;
@@ -128,9 +128,9 @@ static void stop(struct tdl_fio *f)
         (void)close(u->epoll_fd);
     }
     if (has_poller(u)) {
-        tdl__ring_close(&u->poller);
+        tdl_ring_close(&u->poller);
     }
-    tdl__ring_close(&u->main);
+    tdl_ring_close(&u->main);
     tdl_free(u);
     f->backend = NULL;
 }
@@ -142,9 +142,9 @@ static void forget(struct tdl_fio *f)
         (void)close(u->epoll_fd);
     }
     if (has_poller(u)) {
-        tdl__ring_forget(&u->poller);
+        tdl_ring_forget(&u->poller);
     }
-    tdl__ring_forget(&u->main);
+    tdl_ring_forget(&u->main);
     tdl_free(u);
 }
 
@@ -157,11 +157,11 @@ static int descriptor(struct tdl_fio *f)
 /* One poll entry on the workers' descriptor makes their results show on the ring's. */
 static void watch_workers(struct tdl_fio *f, struct tdl__uring *u)
 {
-    if (u->workers_watched || tdl__workers_running(f) == 0 || tdl__ring_space(&u->main) == 0) {
+    if (u->workers_watched || tdl__workers_running(f) == 0 || tdl_ring_space(&u->main) == 0) {
         return;
     }
-    struct io_uring_sqe *sqe = tdl__ring_sqe(&u->main);
-    tdl__sqe_poll_add(sqe, tdl__workers_fd(f), POLLIN);
+    struct io_uring_sqe *sqe = tdl_ring_sqe(&u->main);
+    tdl_sqe_poll_add(sqe, tdl__workers_fd(f), POLLIN);
     sqe->user_data = TDL__DATA_WORKERS;
     u->workers_watched = true;
 }
@@ -199,7 +199,7 @@ static bool wants_call(const struct tdl_fop *op)
 }
 
 /* Staged operations become entries until the ring is full; false when some had to stay. */
-static bool fill(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r)
+static bool fill(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring *r)
 {
     struct tdl_fop *op;
     while ((op = tdl__fio_first(f)) != NULL) {
@@ -211,8 +211,8 @@ static bool fill(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r)
         }
         bool chain = op->code == TDL_FOP_READ_FILE;
         /* Registered files belong to the plain ring. */
-        struct tdl__ring *own = chain ? &u->main : r;
-        if (tdl__ring_space(own) < tdl__uring_entries(op) || (chain && !take_slot(u, op))) {
+        struct tdl_ring *own = chain ? &u->main : r;
+        if (tdl_ring_space(own) < tdl__uring_entries(op) || (chain && !take_slot(u, op))) {
             return false;
         }
         tdl__uring_prepare(f, own, op);
@@ -223,13 +223,13 @@ static bool fill(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r)
     return true;
 }
 
-static void harvest(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r);
+static void harvest(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring *r);
 
 /* The entries that the kernel did not take: their operations finish with its error, or go back to the stage. */
-static void refuse(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, int error)
+static void refuse(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring *r, int error)
 {
     uint32_t end = r->tail;
-    uint32_t count = tdl__ring_retract(r);
+    uint32_t count = tdl_ring_retract(r);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t data = r->sqes[(end - count + i) & (r->sq_entries - 1)].user_data;
         if (data == TDL__DATA_WORKERS) {
@@ -250,17 +250,17 @@ static void refuse(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r,
 }
 
 /* Publishes and enters until the kernel took every entry. It says EAGAIN and EBUSY when completions must be read first. */
-static void kick(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, uint32_t wait,
+static void kick(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring *r, uint32_t wait,
                  uint64_t timeout_ns, int *waited)
 {
     unsigned tries = 0;
-    uint32_t left = tdl__ring_publish(r);
+    uint32_t left = tdl_ring_publish(r);
     while (left > 0 || wait > 0) {
-        int rc = tdl__ring_enter(r, left, wait, wait > 0 ? IORING_ENTER_GETEVENTS : 0u, timeout_ns);
+        int rc = tdl_ring_enter(r, left, wait, wait > 0 ? IORING_ENTER_GETEVENTS : 0u, timeout_ns);
         f->stats.submit_calls += left > 0;
         f->stats.other_calls += left == 0;
         uint32_t before = left;
-        left = tdl__ring_publish(r);
+        left = tdl_ring_publish(r);
         if (wait > 0) {
             *waited = rc;
             wait = 0;
@@ -269,7 +269,7 @@ static void kick(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, u
             continue;
         }
         if ((rc == 0 || rc == -EAGAIN || rc == -EBUSY) && tries++ < 3) {
-            (void)tdl__ring_enter(r, 0, 0, IORING_ENTER_GETEVENTS, UINT64_MAX);
+            (void)tdl_ring_enter(r, 0, 0, IORING_ENTER_GETEVENTS, UINT64_MAX);
             f->stats.other_calls++;
             harvest(f, u, r);
             continue;
@@ -280,16 +280,16 @@ static void kick(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, u
 }
 
 /* The polling thread takes published entries by itself; it is only woken, and waited for when the ring is full. */
-static void kick_poller(struct tdl_fio *f, struct tdl__ring *r, bool full)
+static void kick_poller(struct tdl_fio *f, struct tdl_ring *r, bool full)
 {
-    uint32_t left = tdl__ring_publish(r);
+    uint32_t left = tdl_ring_publish(r);
     if (left == 0) {
         return;
     }
-    uint32_t flags = (tdl__ring_sleeps(r) ? IORING_ENTER_SQ_WAKEUP : 0u) | (full ? IORING_ENTER_SQ_WAIT : 0u);
+    uint32_t flags = (tdl_ring_sleeps(r) ? IORING_ENTER_SQ_WAKEUP : 0u) | (full ? IORING_ENTER_SQ_WAIT : 0u);
     int rc = flags == 0 ? 0 : -EINTR;
     for (unsigned tries = 0; rc < 0 && tries < 8; tries += rc != -EINTR) {
-        rc = tdl__ring_enter(r, left, 0, flags, UINT64_MAX);
+        rc = tdl_ring_enter(r, left, 0, flags, UINT64_MAX);
         f->stats.submit_calls++;
     }
 }
@@ -309,7 +309,7 @@ static bool owner_is_busy(struct tdl__uring *u, uint64_t now)
 }
 
 /* The polling thread is used while it is awake, and woken when the load promises to keep it busy. */
-static struct tdl__ring *choose(struct tdl_fio *f, struct tdl__uring *u)
+static struct tdl_ring *choose(struct tdl_fio *f, struct tdl__uring *u)
 {
     if (!has_poller(u)) {
         return &u->main;
@@ -326,7 +326,7 @@ static struct tdl__ring *choose(struct tdl_fio *f, struct tdl__uring *u)
     if (f->hot || first == NULL || (first->code != TDL_FOP_READ && first->code != TDL_FOP_READV)) {
         return &u->main;
     }
-    if (f->staged_count >= POLLER_BATCH || u->streak >= POLLER_STREAK || !tdl__ring_sleeps(&u->poller)) {
+    if (f->staged_count >= POLLER_BATCH || u->streak >= POLLER_STREAK || !tdl_ring_sleeps(&u->poller)) {
         return &u->poller;
     }
     return &u->main;
@@ -335,7 +335,7 @@ static struct tdl__ring *choose(struct tdl_fio *f, struct tdl__uring *u)
 static void submit(struct tdl_fio *f)
 {
     struct tdl__uring *u = backend(f);
-    struct tdl__ring *r = choose(f, u);
+    struct tdl_ring *r = choose(f, u);
     for (;;) {
         uint32_t before = f->staged_count;
         bool all = fill(f, u, r);
@@ -378,11 +378,11 @@ static void chain_part(struct tdl_fio *f, struct tdl__uring *u, struct tdl_fop *
     tdl__fio_complete(f, op, op->result);
 }
 
-static void harvest(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r)
+static void harvest(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring *r)
 {
-    uint32_t count = tdl__ring_ready(r);
+    uint32_t count = tdl_ring_ready(r);
     for (uint32_t i = 0; i < count; i++) {
-        const struct io_uring_cqe *cqe = tdl__ring_cqe(r, i);
+        const struct io_uring_cqe *cqe = tdl_ring_cqe(r, i);
         uint64_t data = cqe->user_data;
         if (data == TDL__DATA_NOBODY) {
             continue;
@@ -400,15 +400,15 @@ static void harvest(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r
         }
     }
     if (count > 0) {
-        tdl__ring_seen(r, count);
+        tdl_ring_seen(r, count);
     }
 }
 
-static void harvest_all(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r)
+static void harvest_all(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring *r)
 {
     harvest(f, u, r);
-    for (unsigned tries = 0; tdl__ring_holds_back(r) && tries < 4; tries++) {
-        if (tdl__ring_enter(r, 0, 0, IORING_ENTER_GETEVENTS, UINT64_MAX) == -EEXIST) {
+    for (unsigned tries = 0; tdl_ring_holds_back(r) && tries < 4; tries++) {
+        if (tdl_ring_enter(r, 0, 0, IORING_ENTER_GETEVENTS, UINT64_MAX) == -EEXIST) {
             break;
         }
         f->stats.other_calls++;
@@ -424,12 +424,12 @@ static void cancel_probes(struct tdl_fio *f, struct tdl__uring *u)
         if (op->code != TDL_FOP_READ_FILE || !op->asked || op->routed == TDL__ROUTE_WORKERS) {
             continue;
         }
-        if (tdl__ring_space(&u->main) == 0) {
+        if (tdl_ring_space(&u->main) == 0) {
             u->probe_runs_on = true;
             break;
         }
-        struct io_uring_sqe *sqe = tdl__ring_sqe(&u->main);
-        tdl__sqe_cancel(sqe, tdl__uring_data(op, TDL__PART_PROBE), 0);
+        struct io_uring_sqe *sqe = tdl_ring_sqe(&u->main);
+        tdl_sqe_cancel(sqe, tdl__uring_data(op, TDL__PART_PROBE), 0);
         sqe->user_data = TDL__DATA_NOBODY;
     }
     kick(f, u, &u->main, 0, UINT64_MAX, NULL);
@@ -460,7 +460,7 @@ static int uring_wait(struct tdl_fio *f, uint64_t timeout_ns)
         return tdl_queue_is_empty(&f->finished) ? tdl__fio_wait_readable(u->epoll_fd, timeout_ns) : 0;
     }
     (void)fill(f, u, &u->main);
-    if (tdl__ring_ready(&u->main) > 0 || !tdl_queue_is_empty(&f->finished)) {
+    if (tdl_ring_ready(&u->main) > 0 || !tdl_queue_is_empty(&f->finished)) {
         kick(f, u, &u->main, 0, UINT64_MAX, NULL);
         return 0;
     }
@@ -478,17 +478,17 @@ static int uring_wait(struct tdl_fio *f, uint64_t timeout_ns)
                : 0; /* somebody closed the ring, and perhaps opened something else */
 }
 
-static void ask_to_cancel(struct tdl_fio *f, struct tdl__uring *u, struct tdl__ring *r, uint64_t data,
+static void ask_to_cancel(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring *r, uint64_t data,
                           uint32_t flags)
 {
-    if (tdl__ring_space(r) == 0 && r != &u->main) {
+    if (tdl_ring_space(r) == 0 && r != &u->main) {
         kick_poller(f, r, true);
     }
-    if (tdl__ring_space(r) == 0) {
+    if (tdl_ring_space(r) == 0) {
         return;
     }
-    struct io_uring_sqe *sqe = tdl__ring_sqe(r);
-    tdl__sqe_cancel(sqe, data, flags);
+    struct io_uring_sqe *sqe = tdl_ring_sqe(r);
+    tdl_sqe_cancel(sqe, data, flags);
     sqe->user_data = TDL__DATA_NOBODY;
     if (r == &u->main) {
         kick(f, u, r, 0, UINT64_MAX, NULL);
@@ -505,7 +505,7 @@ static void cancel(struct tdl_fio *f, struct tdl_fop *op)
         return;
     }
     op->asked = 1;
-    struct tdl__ring *r = op->routed == TDL__ROUTE_POLLER ? &u->poller : &u->main;
+    struct tdl_ring *r = op->routed == TDL__ROUTE_POLLER ? &u->poller : &u->main;
     if (op->code != TDL_FOP_READ_FILE) {
         ask_to_cancel(f, u, r, tdl__uring_data(op, TDL__PART_WHOLE), 0);
         return;
@@ -554,7 +554,7 @@ static void cancel_all(struct tdl_fio *f)
 static int pin(struct tdl_fio *f, void *memory, size_t length)
 {
     struct iovec one = {.iov_base = memory, .iov_len = length};
-    int rc = tdl__sys_io_uring_register(backend(f)->main.fd, IORING_REGISTER_BUFFERS, &one, 1);
+    int rc = tdl_ring_register(&backend(f)->main, IORING_REGISTER_BUFFERS, &one, 1);
     return rc < 0 ? rc : 0;
 }
 
@@ -563,7 +563,7 @@ static int pin(struct tdl_fio *f, void *memory, size_t length)
 static bool uring_borrows(const struct tdl_fio *f, const struct tdl_fop *op)
 {
     const struct tdl__uring *u = backend(f);
-    if (op->routed == TDL__ROUTE_POLLER && tdl__ring_space(&u->poller) != u->poller.sq_entries) {
+    if (op->routed == TDL__ROUTE_POLLER && tdl_ring_space(&u->poller) != u->poller.sq_entries) {
         return true;
     }
     return op->code == TDL_FOP_TRUNCATE || op->code == TDL_FOP_FALLOCATE || op->code == TDL_FOP_SPLICE;

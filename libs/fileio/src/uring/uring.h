@@ -3,7 +3,8 @@
 #define TREADLE_FILEIO_URING_H
 
 #include "../internal.h"
-#include "ring.h"
+
+#include "treadle/ring.h"
 
 /* user_data that is no operation: an answer nobody reads, and the workers' wake. */
 #define TDL__DATA_NOBODY 0u
@@ -24,9 +25,9 @@ enum tdl__part {
 #define TDL__CHAIN_SLOTS 64u
 
 struct tdl__uring {
-    struct tdl__ring main;
-    struct tdl__ring poller; /* a ring with a kernel thread; fd is -1 without one */
-    uint64_t free_slots;     /* bit per registered file of main */
+    struct tdl_ring main;
+    struct tdl_ring poller; /* a ring with a kernel thread; fd is -1 without one */
+    uint64_t free_slots;    /* bit per registered file of main */
     uint64_t last_flush_ns;
     uint32_t streak;           /* flushes in quick succession */
     uint64_t window_ns;        /* when the owner's share of a processor was last measured */
@@ -54,9 +55,9 @@ static inline struct tdl_fop *tdl__uring_op(uint64_t data)
 }
 
 /* Writes the operation's entries; the ring has the space, and a chain has its slot. */
-void tdl__uring_prepare(const struct tdl_fio *f, struct tdl__ring *r, struct tdl_fop *op);
+void tdl__uring_prepare(const struct tdl_fio *f, struct tdl_ring *r, struct tdl_fop *op);
 
 /* The operations that this ring's kernel runs, as bits of enum tdl_fop_code. */
-uint32_t tdl__uring_kernel_ops(const struct tdl__ring *r);
+uint32_t tdl__uring_kernel_ops(const struct tdl_ring *r);
 
 #endif

@@ -1,4 +1,4 @@
-/* The loop's side of a turn: clock, remote items, and the poll through libuv behind the gate.
+/* The loop's side of a turn: clock, remote items, and the poll through libuv behind the readiness filter.
  * What libuv's callbacks do is collected without the GIL and dispatched in one place once the GIL is back. */
 #include "pyloop.h"
 
@@ -98,7 +98,7 @@ static void timer_set(TdlLoop *loop, uint64_t timeout_ns)
 /* Sleep in libuv until an event, a wake or the timeout. */
 static void park(TdlLoop *loop, uint64_t timeout_ns)
 {
-    tdl__gate_disarm(&loop->poller.gate);
+    tdl_filter_disarm(&loop->poller.filter);
     tdl_wake_park_begin(&loop->poller.wake); /* MO-1 */
     bool posted = !tdl_inbox_is_empty(&loop->inbox);
     if (!posted && timeout_ns != UINT64_MAX) {
@@ -163,10 +163,10 @@ static bool may_skip(TdlLoop *loop)
         loop->poller.slept = false;
         return true;
     }
-    return tdl__gate_quiet(&loop->poller.gate, uv_backend_fd(&loop->poller.uv->uv));
+    return tdl_filter_skips(&loop->poller.filter, uv_backend_fd(&loop->poller.uv->uv));
 }
 
-static void poll_gated(TdlLoop *loop, uint64_t timeout_ns, struct tdl_queue *io)
+static void poll_filtered(TdlLoop *loop, uint64_t timeout_ns, struct tdl_queue *io)
 {
     bool fired = tdl__poller_again(&loop->poller);
     if (fired) {
@@ -184,7 +184,7 @@ static void poll_gated(TdlLoop *loop, uint64_t timeout_ns, struct tdl_queue *io)
     }
     loop->poller.uv_dirty = false;
     if (timeout_ns == 0) {
-        tdl__gate_before_poll(&loop->poller.gate);
+        tdl_filter_before_poll(&loop->poller.filter);
         poll_now(loop);
     } else {
         park(loop, timeout_ns);
@@ -192,7 +192,7 @@ static void poll_gated(TdlLoop *loop, uint64_t timeout_ns, struct tdl_queue *io)
     loop->poller.slept = timeout_ns != 0;
     loop->polls++;
     loop->poller.uv_busy = loop->poller.fired != NULL;
-    tdl__gate_polled(&loop->poller.gate, loop->poller.uv_busy);
+    tdl_filter_polled(&loop->poller.filter, loop->poller.uv_busy);
     tdl__poller_dispatch(&loop->poller, io);
 }
 
@@ -211,7 +211,7 @@ static void host_poll(struct tdl_host *host, uint64_t timeout_ns, struct tdl_que
         tdl__pace_ran(loop);
     }
     loop->others = others_alive();
-    poll_gated(loop, loop->hurried ? 0 : timeout_ns, io);
+    poll_filtered(loop, loop->hurried ? 0 : timeout_ns, io);
     if (loop->hurried) {
         take_answered(loop, io);
     }

@@ -405,8 +405,8 @@ static PyObject *loop_signal_fds(PyObject *self, PyObject *Py_UNUSED(ignored))
 static PyObject *loop_gate_off(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlLoop *loop = TDL_LOOP(self);
-    tdl__gate_close(&loop->poller.gate);
-    tdl__gate_init(&loop->poller.gate, true);
+    tdl_filter_close(&loop->poller.filter);
+    tdl_filter_init(&loop->poller.filter, true);
     Py_RETURN_NONE;
 }
 
@@ -450,8 +450,8 @@ static PyObject *loop_shape_holds(PyObject *self, PyObject *args)
 static PyObject *loop_native_info(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlLoop *loop = TDL_LOOP(self);
-    return Py_BuildValue("{s:s,s:i,s:K,s:K,s:K,s:K}", "gate", tdl__gate_name(&loop->poller.gate), "gate_errno",
-                         loop->poller.gate.error, "turns", (unsigned long long)loop->turns, "polls",
+    return Py_BuildValue("{s:s,s:i,s:K,s:K,s:K,s:K}", "gate", tdl_filter_name(&loop->poller.filter), "gate_errno",
+                         loop->poller.filter.error, "turns", (unsigned long long)loop->turns, "polls",
                          (unsigned long long)loop->polls, "skipped", (unsigned long long)loop->skips,
                          "spin_us", (unsigned long long)(loop->spin_ns / 1000U));
 }

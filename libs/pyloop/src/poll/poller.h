@@ -1,4 +1,4 @@
-/* A loop's poller: the descriptors that libuv polls for it, its wake, and the gate before the poll.
+/* A loop's poller: the descriptors that libuv polls for it, its wake, and the readiness filter before the poll.
  * Thread: the GIL guards everything here, but for the fields marked "poll", which the loop's thread alone touches while it runs
  * libuv without the GIL. */
 #ifndef TDL_PYLOOP_POLLER_H
@@ -10,11 +10,10 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "treadle/filter.h"
 #include "treadle/list.h"
 #include "treadle/sched.h"
 #include "treadle/wake.h"
-
-#include "poll/gate.h"
 
 struct tdl_module_state;
 struct tdl_poller;
@@ -80,7 +79,7 @@ struct tdl_poller {
     const uv_poll_t *model; /* the module's */
     const struct tdl_fork_hooks *fork_hooks;
     struct tdl_wake wake;
-    struct tdl_gate gate;
+    struct tdl_filter filter;
     struct tdl_watch **watches; /* by descriptor */
     int watches_len;
     int spare_count;

@@ -161,7 +161,7 @@ void tdl__poller_init(struct tdl_poller *p, const uv_poll_t *model, const struct
     p->wake.fd = -1;
     p->fired_tail = &p->fired;
     tdl_node_init(&p->again);
-    tdl__gate_init(&p->gate, false);
+    tdl_filter_init(&p->filter, false);
 }
 
 int tdl__uv_open(struct tdl_poller *p)
@@ -231,7 +231,7 @@ static int fork_uv(struct tdl_poller *p)
 {
     struct tdl_uv *uv = p->uv;
     p->fork_hooks->before(p);
-    tdl__gate_close(&p->gate);
+    tdl_filter_close(&p->filter);
     p->uv_dirty = true;
     p->parked = false;
     p->in_uv = false;
@@ -300,5 +300,5 @@ void tdl__uv_close(struct tdl_poller *p)
     p->uv = NULL;
     signal_fds_close(p);
     guard_close(p);
-    tdl__gate_close(&p->gate);
+    tdl_filter_close(&p->filter);
 }

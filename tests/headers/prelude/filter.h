@@ -1,0 +1,2 @@
+extern int fd;
+bool poll_now(int descriptor);
