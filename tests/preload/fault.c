@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -29,7 +30,7 @@
     XX(accept4) XX(bind) XX(close) XX(connect) XX(copy_file_range) XX(dup) XX(dup3) XX(epoll_add)            \
     XX(epoll_create1) XX(epoll_del) XX(epoll_mod) XX(epoll_wait) XX(eventfd) XX(fcntl) XX(fdatasync)         \
     XX(fstat) XX(fsync) XX(ftruncate) XX(getpeername) XX(getsockname) XX(getsockopt) XX(io_getevents)        \
-    XX(io_setup) XX(io_submit) XX(io_uring_enter) XX(io_uring_register) XX(io_uring_setup) XX(listen)        \
+    XX(io_setup) XX(io_submit) XX(ioctl) XX(io_uring_enter) XX(io_uring_register) XX(io_uring_setup) XX(listen)        \
     XX(mmap) XX(open) XX(openat2) XX(pidfd_open) XX(pipe2) XX(poll) XX(pread) XX(preadv2)                    \
     XX(pthread_create) XX(pwrite) XX(read) XX(readv) XX(recv) XX(recvfrom) XX(recvmmsg) XX(recvmsg)          \
     XX(send) XX(sendfile) XX(sendmmsg) XX(sendmsg) XX(sendto) XX(setsockopt) XX(shutdown) XX(socket)         \
@@ -55,6 +56,7 @@ static struct {
     int error;
     unsigned at;
     tdl_atomic_u32 failed;
+    tdl_atomic_u32 closed_twice;
     tdl_atomic_u32 calls[CALL_COUNT];
 } fault = {.which = -1};
 
@@ -80,6 +82,12 @@ EXPORT unsigned tdl_fault_failed(void)
     return tdl_load_relaxed_u32(&fault.failed);
 }
 
+/* Closes of numbers that nobody had: each might as well have been another's. */
+EXPORT unsigned tdl_fault_closed_twice(void)
+{
+    return tdl_load_relaxed_u32(&fault.closed_twice);
+}
+
 /* From now on calls are counted, and the call number `at` (from 0) of one function fails; which is -1 for none. */
 EXPORT void tdl_fault_arm(int which, unsigned at, int error)
 {
@@ -87,6 +95,7 @@ EXPORT void tdl_fault_arm(int which, unsigned at, int error)
         tdl_store_relaxed_u32(&fault.calls[i], 0);
     }
     tdl_store_relaxed_u32(&fault.failed, 0);
+    tdl_store_relaxed_u32(&fault.closed_twice, 0);
     fault.error = error;
     fault.at = at;
     fault.which = which;
@@ -218,6 +227,9 @@ EXPORT int close(int fd)
 {
     bool failed = fails(CALL_close);
     int code = (int)syscall(SYS_close, fd);
+    if (code < 0 && !exempt) {
+        (void)tdl_fetch_add_relaxed_u32(&fault.closed_twice, 1);
+    }
     if (failed && code == 0) {
         errno = fault.error;
         return -1;
@@ -268,6 +280,18 @@ WRAP_VARIADIC(open, open, (const char *path, int flags, ...), (path, flags, more
 WRAP_VARIADIC(open64, open, (const char *path, int flags, ...), (path, flags, more), flags)
 WRAP_VARIADIC(openat, open, (int dir, const char *path, int flags, ...), (dir, path, flags, more), flags)
 WRAP_VARIADIC(openat64, open, (int dir, const char *path, int flags, ...), (dir, path, flags, more), flags)
+
+EXPORT int ioctl(int fd, unsigned long request, ...)
+{
+    va_list list;
+    va_start(list, request);
+    void *more = va_arg(list, void *);
+    va_end(list);
+    if (request == FIONBIO && fails(CALL_ioctl)) {
+        return -1;
+    }
+    return (int)syscall(SYS_ioctl, fd, request, more);
+}
 
 static int call_of(long number)
 {

@@ -11,6 +11,7 @@ errno. Its outcome is a set of labels:
     other X another exception: named
     stuck   the scenario did not end, and nothing was told
     leak    descriptors are open that were not before
+    twice   a descriptor was closed that was not open, and so might have been another's
     crash N the process was killed by a signal, or hung and was
 
 On treadle `ok`, `told` and `lost` are right anywhere. Anything else is wrong unless asyncio's cells of the same scenario, function and
@@ -62,6 +63,7 @@ ERRNOS = {
     "io_getevents": ("EINTR",),
     "io_setup": ("EAGAIN", "ENOMEM", "ENOSYS"),
     "io_submit": ("EAGAIN", "ENOMEM"),
+    "ioctl": ("EBADF", "ENOMEM"),
     "io_uring_enter": ("EINTR", "EAGAIN", "EBUSY", "ENOMEM"),
     "io_uring_register": ("ENOMEM", "EINVAL"),
     "io_uring_setup": (*NO_DESCRIPTOR, "EPERM", "ENOSYS"),
@@ -123,6 +125,9 @@ class Shim:
 
     def disarm(self):
         self.library.tdl_fault_disarm()
+
+    def closed_twice(self):
+        return self.library.tdl_fault_closed_twice()
 
     def calls(self):
         return {name: self.library.tdl_fault_calls(number) for name, number in self.numbers.items()}
@@ -304,6 +309,12 @@ async def accepts(shim, told):
             for peer in peers:
                 peer.close()
         await asyncio.sleep(0.01)
+
+
+async def accepts_audited(shim, told):
+    """With somebody who hears of each socket: an accepted one has its object at once."""
+    sys.addaudithook(lambda event, args: None)
+    await accepts(shim, told)
 
 
 async def udp(shim, told):
@@ -543,7 +554,8 @@ async def file_object(shim, told):
 
 
 SCENARIOS = {
-    "idle": idle, "sleeps": sleeps, "spins": spins, "tcp": tcp, "tcp_large": tcp_large, "streams": streams, "accepts": accepts, "udp": udp,
+    "idle": idle, "sleeps": sleeps, "spins": spins, "tcp": tcp, "tcp_large": tcp_large, "streams": streams, "accepts": accepts,
+    "accepts_audited": accepts_audited, "udp": udp,
     "child": child, "signals": signals, "executor": executor, "lookups": lookups, "readers": readers, "sock_calls": sock_calls,
     "sendfile": sendfile, "pipes": pipes, "tls": tls, "files_threads": files("threads"), "files_uring": files("linux_uring"),
     "files_aio": files("linux_aio"), "file_object": file_object,
@@ -632,6 +644,8 @@ def run_cell(shim, arm, scenario, call, at, error):
         left = descriptors() - before
     if left:
         labels.add("leak")
+    if shim.closed_twice():
+        labels.add("twice")
     return labels, calls
 
 

@@ -1,9 +1,9 @@
 /* The descriptor behind what a program gives for a file: its number now, and whether it still has it later. */
 #include "ground/fileno.h"
 
-#include <limits.h>
-
 #include "pyloop.h"
+
+#include <limits.h>
 
 /* The number that an object gives, open or not, as a new int; or NULL and a ValueError for an object that gives none. */
 PyObject *tdl__number_of(PyObject *fileobj)
@@ -52,6 +52,31 @@ const int *tdl__socket_number(const struct tdl_module_state *st, PyObject *sock,
     }
     const int *number = &((struct socket_head *)(void *)sock)->fd;
     return *number == fd ? number : NULL;
+}
+
+/* Take back what an object has that could not be made: its end would close the descriptor, and the caller too. */
+static void let_descriptor_go(PyObject *sock)
+{
+    PyObject *raised = PyErr_GetRaisedException();
+    PyObject *number = PyObject_CallMethod(sock, "detach", NULL);
+    if (number == NULL) {
+        PyErr_WriteUnraisable(sock);
+    }
+    Py_XDECREF(number);
+    PyErr_SetRaisedException(raised);
+}
+
+PyObject *tdl__socket_over(const struct tdl_module_state *st, int family, int type, int proto, int fd)
+{
+    PyTypeObject *cls = (PyTypeObject *)st->socket_type;
+    PyObject *args = Py_BuildValue("(iiii)", family, type, proto, fd);
+    PyObject *sock = args != NULL ? cls->tp_new(cls, args, NULL) : NULL;
+    if (sock != NULL && cls->tp_init(sock, args, NULL) < 0) {
+        let_descriptor_go(sock);
+        Py_CLEAR(sock);
+    }
+    Py_XDECREF(args);
+    return sock;
 }
 
 /* The descriptor of a socket that may be closed: -1 then, and no exception. */

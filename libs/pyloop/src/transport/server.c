@@ -102,12 +102,11 @@ static void accept_connection(TdlAcceptor *a, int fd, PyObject *sock, const unio
  * exception, which is no matter of the one connection. */
 static PyObject *audited_socket(TdlAcceptor *a, int fd)
 {
-    PyObject *type = a->loop->state->socket_type;
-    PyObject *sock = PyObject_CallFunction(type, "iiii", a->family, a->type, a->proto, fd);
+    PyObject *sock = tdl__socket_over(a->loop->state, a->family, a->type, a->proto, fd);
     PyObject *result = sock != NULL ? PyObject_CallMethod(sock, "setblocking", "O", Py_False) : NULL;
     if (result == NULL) {
+        let_go(fd, sock);
         Py_CLEAR(sock);
-        close(fd);
     }
     Py_XDECREF(result);
     return sock;

@@ -143,7 +143,7 @@ PyObject *tdl__stream_socket(TdlStream *t)
 {
     if (t->sock == NULL && t->fd >= 0) {
         struct tdl_module_state *st = t->loop->state;
-        t->sock = PyObject_CallFunction(st->socket_type, "iiii", t->family, t->type, t->proto, t->fd);
+        t->sock = tdl__socket_over(st, t->family, t->type, t->proto, t->fd);
         if (t->sock != NULL) {
             t->sock_number = tdl__socket_number(t->loop->state, t->sock, t->fd);
             PyObject *result = PyObject_CallMethod(t->sock, "setblocking", "O", Py_False);
