@@ -62,6 +62,14 @@ static struct {
 
 static __thread bool exempt;
 
+/* Who watches a descriptor, and for what: the last that was told to an epoll. */
+enum { WATCHED_MAX = 256 };
+static struct {
+    int epoll;
+    struct epoll_event event;
+} watched[WATCHED_MAX];
+static pthread_mutex_t watched_lock = PTHREAD_MUTEX_INITIALIZER;
+
 EXPORT int tdl_fault_count(void)
 {
     return CALL_COUNT;
@@ -144,6 +152,58 @@ static void *next(const char *name)
         return fails(CALL_##call) ? (result)-1 : real args;                                                  \
     }
 
+static int real_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)
+{
+    static int (*real)(int, int, int, struct epoll_event *);
+    if (real == NULL) {
+        void *found = next("epoll_ctl");
+        memcpy(&real, &found, sizeof real);
+    }
+    return real(epoll, op, fd, event);
+}
+
+/* A socket that says EAGAIN is empty, and what is there afterwards has come since, which an epoll is told of. A failure that is made
+ * up needs that too: who waits for the edge would wait for what a kernel does not do. */
+static void comes_later(int fd)
+{
+    int error = errno;
+    pthread_mutex_lock(&watched_lock);
+    if (error == EAGAIN && fd >= 0 && fd < WATCHED_MAX && watched[fd].epoll > 0) {
+        (void)real_epoll_ctl(watched[fd].epoll, EPOLL_CTL_MOD, fd, &watched[fd].event);
+    }
+    pthread_mutex_unlock(&watched_lock);
+    errno = error;
+}
+
+static void note_watched(int epoll, int op, int fd, const struct epoll_event *event)
+{
+    if (fd < 0 || fd >= WATCHED_MAX) {
+        return;
+    }
+    pthread_mutex_lock(&watched_lock);
+    watched[fd].epoll = op == EPOLL_CTL_DEL ? 0 : epoll;
+    if (op != EPOLL_CTL_DEL) {
+        watched[fd].event = *event;
+    }
+    pthread_mutex_unlock(&watched_lock);
+}
+
+#define WRAP_RECV(result, name, params, args)                                                                \
+    EXPORT result name params;                                                                               \
+    EXPORT result name params                                                                                \
+    {                                                                                                        \
+        static result(*real) params;                                                                         \
+        if (real == NULL) {                                                                                  \
+            void *found = next(#name);                                                                       \
+            memcpy(&real, &found, sizeof real);                                                              \
+        }                                                                                                    \
+        if (fails(CALL_##name)) {                                                                            \
+            comes_later(fd);                                                                                 \
+            return (result)-1;                                                                               \
+        }                                                                                                    \
+        return real args;                                                                                    \
+    }
+
 WRAP(int, accept4, accept4, (int fd, struct sockaddr *addr, socklen_t *len, int flags),
      (fd, addr, len, flags))
 WRAP(int, bind, bind, (int fd, const struct sockaddr *addr, socklen_t len), (fd, addr, len))
@@ -180,14 +240,13 @@ WRAP(ssize_t, pwrite, pwrite, (int fd, const void *data, size_t len, off_t at), 
 WRAP(ssize_t, pwrite64, pwrite, (int fd, const void *data, size_t len, off64_t at), (fd, data, len, at))
 WRAP(ssize_t, read, read, (int fd, void *data, size_t len), (fd, data, len))
 WRAP(ssize_t, readv, readv, (int fd, const struct iovec *iov, int count), (fd, iov, count))
-WRAP(ssize_t, recv, recv, (int fd, void *data, size_t len, int flags), (fd, data, len, flags))
-WRAP(ssize_t, recvfrom, recvfrom,
-     (int fd, void *data, size_t len, int flags, struct sockaddr *addr, socklen_t *addr_len),
-     (fd, data, len, flags, addr, addr_len))
-WRAP(int, recvmmsg, recvmmsg,
-     (int fd, struct mmsghdr *msgs, unsigned count, int flags, struct timespec *timeout),
-     (fd, msgs, count, flags, timeout))
-WRAP(ssize_t, recvmsg, recvmsg, (int fd, struct msghdr *msg, int flags), (fd, msg, flags))
+WRAP_RECV(ssize_t, recv, (int fd, void *data, size_t len, int flags), (fd, data, len, flags))
+WRAP_RECV(ssize_t, recvfrom,
+          (int fd, void *data, size_t len, int flags, struct sockaddr *addr, socklen_t *addr_len),
+          (fd, data, len, flags, addr, addr_len))
+WRAP_RECV(int, recvmmsg, (int fd, struct mmsghdr *msgs, unsigned count, int flags, struct timespec *timeout),
+          (fd, msgs, count, flags, timeout))
+WRAP_RECV(ssize_t, recvmsg, (int fd, struct msghdr *msg, int flags), (fd, msg, flags))
 WRAP(ssize_t, send, send, (int fd, const void *data, size_t len, int flags), (fd, data, len, flags))
 WRAP(ssize_t, sendfile, sendfile, (int out, int in, off_t *at, size_t len), (out, in, at, len))
 WRAP(ssize_t, sendfile64, sendfile, (int out, int in, off64_t *at, size_t len), (out, in, at, len))
@@ -215,12 +274,11 @@ EXPORT int epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)
     if (fails(which)) {
         return -1;
     }
-    static int (*real)(int, int, int, struct epoll_event *);
-    if (real == NULL) {
-        void *found = next("epoll_ctl");
-        memcpy(&real, &found, sizeof real);
+    int code = real_epoll_ctl(epoll, op, fd, event);
+    if (code == 0) {
+        note_watched(epoll, op, fd, event);
     }
-    return real(epoll, op, fd, event);
+    return code;
 }
 
 EXPORT int close(int fd)

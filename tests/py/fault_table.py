@@ -98,14 +98,8 @@ ERRNOS = {
 
 # (scenario or *, function, errno or *, label): why treadle's outcome is right though asyncio's is another.
 EXPLAINED = {
-    # Behind data, the kernel's word that there is no more is believed: an edge is read until then. (Right behind an event it is not.)
-    ("tcp_large", "recv", "EAGAIN", "stuck"),
-    ("sendfile", "recv", "EAGAIN", "stuck"),
-    ("sock_calls", "recv", "EAGAIN", "stuck"),
     # A ring that cannot be mapped is out of memory, whatever mmap() calls it.
     ("*", "mmap", "EAGAIN", "other OSError"),
-    # A wakeup descriptor that is full has bytes for the loop to read; this one is told to be full while it is empty.
-    ("signals", "write", "EAGAIN", "stuck"),
     # create_server() without any socket: what newer asyncio raises, on every Python; 3.11's gives a server that serves nothing.
     ("*", "socket", "*", "other OSError"),
 }
@@ -721,6 +715,7 @@ class Table:
         for label in sorted(bad):
             if any((place, call, error, label) in EXPLAINED for place in (scenario, "*") for error in (name, "*")):
                 self.explained += 1
+                print("explained:", arm, scenario, f"{call}[{at}]", name, sorted(labels), flush=True)
             elif scenario not in FILES and label in self.asyncio_labels(scenario, call, name):
                 self.as_asyncio += 1
             else:

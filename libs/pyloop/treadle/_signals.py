@@ -29,7 +29,7 @@ def _wakeup_fd() -> int:
     fd = signal.set_wakeup_fd(-1)
     if fd != -1:
         try:
-            signal.set_wakeup_fd(fd, warn_on_full_buffer=False)
+            signal.set_wakeup_fd(fd, warn_on_full_buffer=fd in _loops)
         except (ValueError, OSError):
             return -1  # closed by its owner
     return fd
@@ -116,7 +116,7 @@ class Signals:
         self._check_closed()
         wfd = self._signal_fds()[1]
         try:
-            old = signal.set_wakeup_fd(wfd, warn_on_full_buffer=False)
+            old = signal.set_wakeup_fd(wfd)
         except (ValueError, OSError) as exc:
             raise RuntimeError(str(exc)) from None
         if old != wfd:
