@@ -493,45 +493,38 @@ async def stream(w, sent=b""):
     return reader, writer, b
 
 
-def reading(reader, b, operation, sent=b"one\ntwo\nthree"):
-    async def rest():
-        got = bytearray(reader._buffer)
-        while len(got) < len(sent):
-            await asyncio.sleep(0)
-            got = bytearray(reader._buffer)
-        return bytes(got)
-
+def reading(reader, send, operation, sent=b"one\ntwo\nthree"):
     async def check(got):
         got = got or b""
         while len(got) + len(reader._buffer) < len(sent):
             await asyncio.sleep(0)
         assert got + bytes(reader._buffer) == sent
 
-    return Plan(operation, lambda: b.send(sent), check)
+    return Plan(operation, lambda: send(sent), check)
 
 
 @case
 async def stream_read(w):
     reader, writer, b = await stream(w)
-    return reading(reader, b, lambda: reader.read(100))
+    return reading(reader, b.send, lambda: reader.read(100))
 
 
 @case
 async def stream_readline(w):
     reader, writer, b = await stream(w)
-    return reading(reader, b, reader.readline)
+    return reading(reader, b.send, reader.readline)
 
 
 @case
 async def stream_readexactly(w):
     reader, writer, b = await stream(w)
-    return reading(reader, b, lambda: reader.readexactly(9))
+    return reading(reader, b.send, lambda: reader.readexactly(9))
 
 
 @case
 async def stream_readuntil(w):
     reader, writer, b = await stream(w)
-    return reading(reader, b, lambda: reader.readuntil(b"thr"))
+    return reading(reader, b.send, lambda: reader.readuntil(b"thr"))
 
 
 @case
@@ -589,6 +582,72 @@ async def stream_start_tls(w):
         return True
 
     return Plan(operation, both)
+
+
+async def tls_streams(w):
+    """Both ends, each (reader, writer)."""
+    a, b = socket.socketpair()
+    accepted = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(accepted)
+    (reader, writer), (transport, _) = await asyncio.gather(
+        asyncio.open_connection(sock=a, ssl=client_context(w.certificate), server_hostname="localhost"),
+        w.loop.connect_accepted_socket(lambda: protocol, b, ssl=server_context(w.certificate)))
+    peer = asyncio.StreamWriter(transport, protocol, accepted, w.loop)
+    w.behind += [lambda end=end: end.transport.abort() for end in (writer, peer)]  # a writer that is dropped closes
+    return (reader, writer), (accepted, peer)
+
+
+@case
+async def tls_read(w):
+    (reader, _), (_, peer) = await tls_streams(w)
+    return reading(reader, peer.write, lambda: reader.read(w.rng.choice((4, 100))))
+
+
+@case
+async def tls_readline(w):
+    (reader, _), (_, peer) = await tls_streams(w)
+    return reading(reader, peer.write, reader.readline)
+
+
+@case
+async def tls_write_and_drain(w):
+    (_, writer), (peer, _) = await tls_streams(w)
+    data = random.Random(5).randbytes(600_000)
+
+    async def operation():
+        writer.write(data)
+        await writer.drain()
+        return True
+
+    received = bytearray()
+
+    async def until_done():
+        while len(received) < len(data):
+            received.extend(await peer.read(1 << 20))
+
+    async def check(got):
+        if writer.transport.get_write_buffer_size() or received or peer._buffer or got:
+            await until_done()
+            assert bytes(received) == data
+
+    return Plan(operation, until_done, check)
+
+
+@case
+async def tls_wait_closed(w):
+    (_, writer), (peer, _) = await tls_streams(w)
+
+    async def operation():
+        writer.write(b"last")
+        writer.close()
+        await writer.wait_closed()
+        return True
+
+    async def check(got):
+        if got:
+            assert await peer.read() == b"last"
+
+    return Plan(operation, None, check)
 
 
 @case
@@ -864,6 +923,41 @@ context_of("context_read_file", lambda c, w, fd, other: c.read_file(os.path.join
 context_of("context_truncate", lambda c, w, fd, other: c.truncate(other, 10))
 context_of("context_copy", lambda c, w, fd, other: c.copy(fd, 0, other, 0, len(CONTENT)))
 context_of("context_stat", lambda c, w, fd, other: c.stat(os.path.join(w.folder, "data")))
+
+
+context_of("context_fallocate", lambda c, w, fd, other: c.fallocate(other, 0, 0, 100_000))
+
+
+def splice_of(engine):
+    async def make(w):
+        """Each byte is in the file or still in the pipe."""
+        files = w.context(engine)
+        r, wr = os.pipe()
+        w.own(r)
+        w.keep(wr)
+        view = w.keep(os.dup(r))
+        path = w.file(b"", "other")
+        target = w.descriptor(path)
+        sent = b"0123456789"
+
+        async def check(got):
+            os.set_blocking(view, False)
+            left = b""
+            while len(left) + os.stat(path).st_size < len(sent):
+                try:
+                    left += os.read(view, 100)
+                except BlockingIOError:
+                    await asyncio.sleep(0)
+            assert w.bytes_of(path) + left == sent
+
+        return Plan(lambda: _awaited(files.splice(r, None, target, 0, 100)), lambda: os.write(wr, sent), check)
+
+    make.__name__ = f"context_splice_{engine}"
+    own_case(make)
+
+
+for _engine in ENGINES:
+    splice_of(_engine)
 
 
 @own_case
