@@ -2,6 +2,7 @@
 import asyncio
 import contextlib
 import ctypes
+import fcntl
 import gc
 import os
 import socket
@@ -421,3 +422,44 @@ def test_an_await_that_nobody_drives_says_so():
     treadle.run(main())
     os.close(reader)
     os.close(writer)
+
+
+OTHER_PROCESS = """
+import fcntl, os, sys
+try:
+    fcntl.lockf(os.open(sys.argv[1], os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print("locked")
+"""
+
+
+async def awaited(operation):
+    return await operation
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_record_lock_outlives_cancelled_operations(engine, python, tmp_path):
+    """It is gone as soon as its process closes any descriptor of the file: nothing may have one of its own."""
+    path = tmp_path / "locked"
+    path.write_bytes(b"l" * 300_000)
+
+    async def main():
+        files = make(engine)
+        fd, other = os.open(path, os.O_RDWR), os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
+        fcntl.lockf(fd, fcntl.LOCK_EX)
+        for turns in range(3):
+            for operation in (lambda: files.read(fd, 300_000, 0), lambda: files.write(fd, b"w" * 300_000, 0), lambda: files.fsync(fd),
+                              lambda: files.truncate(fd, 300_000), lambda: files.copy(fd, 0, other, 0, 300_000),
+                              lambda: files.readinto(fd, bytearray(200_000), 0)):
+                task = asyncio.ensure_future(awaited(operation()))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait([task])
+        files.close()
+        assert python(str(path), code=OTHER_PROCESS).stdout == "locked\n"
+        os.close(fd)
+        os.close(other)
+        assert python(str(path), code=OTHER_PROCESS).stdout == ""
+
+    treadle.run(main())
