@@ -20,8 +20,8 @@ SUITES = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid", "3.15": "sid"}
 STABLE = "bookworm"
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
 LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
-# Of these the source is built for musl, by an interpreter of the same version.
-MUSL = ("3.11", "3.13")
+# Of this the source is built for musl, by an interpreter of the same version.
+MUSL = "3.11"
 
 
 def version_of(interpreter):
@@ -137,7 +137,7 @@ class Pythons:
 
     def of_musl(self, version, machine, zig):
         """Return what starts a Python that is linked to musl, or None for a version that is not built."""
-        if version not in MUSL or not shutil.which("apt-get"):
+        if version != MUSL or not shutil.which("apt-get"):
             return None
         builder = find_interpreter(version) or self.of_debian(version, self.here)
         program = self.built_for_musl(version, machine, builder, zig) / "python"

@@ -19,14 +19,22 @@ def needed(path):
     return set(re.findall(r"\(NEEDED\).*\[(.+)\]", read(path, "-d")))
 
 
-def symbols(path, defined):
-    """Return the names of the dynamic symbols that the file defines or lacks."""
-    names = set()
+def dynamic_symbols(path, defined):
+    """Yield (name with its version, binding) of each dynamic symbol that the file defines or lacks."""
     for line in read(path, "--dyn-syms").splitlines():
         row = line.split()
         if len(row) >= 8 and row[4] in ("GLOBAL", "WEAK") and (row[6] != "UND") == defined:
-            names.add(row[7].split("@")[0])
-    return names
+            yield row[7], row[4]
+
+
+def symbols(path, defined):
+    """Return the names of the dynamic symbols that the file defines or lacks."""
+    return {name.split("@")[0] for name, _ in dynamic_symbols(path, defined)}
+
+
+def wanted(path):
+    """Return the names that the file cannot be loaded without, each with its version where it has one: name@VERSION."""
+    return {name for name, binding in dynamic_symbols(path, defined=False) if binding == "GLOBAL"}
 
 
 def entries(path):
