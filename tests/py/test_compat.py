@@ -127,15 +127,6 @@ os._exit(0)
     assert python("treadle", code=code).returncode == -signal.SIGABRT
 
 
-def test_a_time_of_a_timer_is_a_float():
-    async def case(loop):
-        handle = loop.call_at(10**9, print)
-        handle.cancel()
-        return type(handle.when())
-
-    assert both(case) == [int, float]
-
-
 def test_a_canceled_timer_leaves_the_loop_at_once():
     async def case(loop):
         class Callback:

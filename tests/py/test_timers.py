@@ -1,5 +1,7 @@
 """Timers: order, limits, cancellation and the clock."""
 import asyncio
+import decimal
+import fractions
 import time
 
 import pytest
@@ -68,6 +70,26 @@ def test_the_clock_is_monotonic_and_fine(loop):
     assert before <= values[0] and values[-1] <= after
     assert values == sorted(values)
     assert len(set(values)) > 100
+
+
+@twin
+def test_a_handle_gives_back_the_time_that_it_was_made_with(t):
+    class Delay(float):
+        def __radd__(self, now):
+            return Time(now + float(self))
+
+    class Time(float):
+        pass
+
+    for when in (10**9, 10**9 + 0.5, True, fractions.Fraction(10**10, 3), decimal.Decimal("1e9"), Time(10**9)):
+        handle = t.loop.call_at(t.watch(when) if isinstance(when, Time) else when, print)
+        t.log(type(handle.when()), float(handle.when()), type(when) is float or handle._when is when, hash(handle), repr(handle).partition(" ")[0])
+        handle.cancel()
+        t.log(type(handle.when()))
+    for delay in (1000, True, fractions.Fraction(10**10, 3), Delay(1000)):
+        handle = t.loop.call_later(delay, print)
+        t.log(type(handle.when()), handle.when() > t.loop.time())
+        handle.cancel()
 
 
 @twin

@@ -192,6 +192,7 @@ struct tdl_timer_handle {
     TDL_HANDLE_FIELDS
     struct tdl_timer timer;
     double when;
+    PyObject *given; /* the time as it was given, if that is no float; else NULL */
 };
 
 /* How far producers on other threads may run ahead of the loop (pace.c). */

@@ -102,6 +102,7 @@ TdlTimerHandle *tdl__timer_handle_new(TdlLoop *loop, double when, PyObject *call
     }
     tdl_timer_init(&h->timer, tdl__handle_run);
     h->when = when;
+    h->given = NULL;
     if (handle_fill((TdlHandle *)h, loop, callback, args, nargs, context) < 0) {
         Py_DECREF(h);
         return NULL;
@@ -121,6 +122,9 @@ int tdl__handle_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(h->arg);
     Py_VISIT(h->context);
     Py_VISIT(h->loop);
+    if (tdl__handle_is_timer(h)) {
+        Py_VISIT(((TdlTimerHandle *)self)->given);
+    }
     return 0;
 }
 
@@ -143,6 +147,9 @@ static void handle_end(struct tdl_module_state *st, TdlHandle *h)
     }
     (void)tdl__handle_clear((PyObject *)h);
     Py_CLEAR(h->loop);
+    if (type == st->timer_handle_type) {
+        Py_CLEAR(((TdlTimerHandle *)h)->given);
+    }
     if (type == st->timer_handle_type && st->timer_free_count < TDL_HANDLE_FREE_MAX) {
         h->loop = (TdlLoop *)(void *)st->timer_free;
         st->timer_free = (TdlTimerHandle *)h;
@@ -267,10 +274,11 @@ PyObject *tdl__handle_replaced_run(TdlHandle *h)
         return NULL;
     }
     const struct tdl_class *base = &st->standard.handle;
-    PyObject *found =
-        PyObject_GetAttr(tdl__handle_is_timer(h) ? st->asyncio_timer_handle : st->asyncio_handle, st->str__run);
+    PyObject *found = PyObject_GetAttr(
+        tdl__handle_is_timer(h) ? st->asyncio_timer_handle : st->asyncio_handle, st->str__run);
     PyErr_Clear();
-    if (found != NULL && base->type != NULL && PyDict_GetItemWithError(base->shipped, st->str__run) == found) {
+    if (found != NULL && base->type != NULL &&
+        PyDict_GetItemWithError(base->shipped, st->str__run) == found) {
         Py_CLEAR(found);
     }
     return found;

@@ -152,7 +152,8 @@ static PyObject *handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 static PyObject *handle_when(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    return PyFloat_FromDouble(((TdlTimerHandle *)self)->when);
+    const TdlTimerHandle *h = (TdlTimerHandle *)self;
+    return h->given != NULL ? Py_NewRef(h->given) : PyFloat_FromDouble(h->when);
 }
 
 static PyObject *handle_repr(PyObject *self)

@@ -238,18 +238,25 @@ static PyObject *loop_time(PyObject *self, PyObject *Py_UNUSED(ignored))
     return PyFloat_FromDouble(clock_s());
 }
 
-/* now + delay as asyncio computes it, for a delay that is no plain number. */
-static int add_delay(PyObject *delay, double *when)
+static PyObject *schedule_given(TdlLoop *loop, PyObject *given, const struct soon_args *a)
+{
+    double when = PyFloat_AsDouble(given);
+    PyObject *h = when == -1.0 && PyErr_Occurred() ? NULL : schedule_at(loop, when, a, "call_at");
+    if (h != NULL && !PyFloat_CheckExact(given)) {
+        ((TdlTimerHandle *)h)->given = Py_NewRef(given);
+    }
+    return h;
+}
+
+/* At now + delay as asyncio computes it, for a delay that is no plain number. */
+static PyObject *schedule_later(TdlLoop *loop, PyObject *delay, const struct soon_args *a)
 {
     PyObject *now = PyFloat_FromDouble(clock_s());
     PyObject *sum = now != NULL ? PyNumber_Add(now, delay) : NULL;
+    PyObject *handle = sum != NULL ? schedule_given(loop, sum, a) : NULL;
     Py_XDECREF(now);
-    if (sum == NULL) {
-        return -1;
-    }
-    *when = PyFloat_AsDouble(sum);
-    Py_DECREF(sum);
-    return *when == -1.0 && PyErr_Occurred() ? -1 : 0;
+    Py_XDECREF(sum);
+    return handle;
 }
 
 /* asyncio's call_at() leaves its timers in a heap of its own: arm them. Takes over the reference to what it returned. */
@@ -299,7 +306,6 @@ static PyObject *loop_call_later(PyObject *self, PyObject *const *args, Py_ssize
 {
     TdlLoop *loop = TDL_LOOP(self);
     struct soon_args a;
-    double when;
     PyObject *result;
     if (!timers_are_plain(loop) && later_replaced(loop, args, nargs, kwnames, &result)) {
         return result;
@@ -312,11 +318,9 @@ static PyObject *loop_call_later(PyObject *self, PyObject *const *args, Py_ssize
         return NULL;
     }
     if (PyFloat_CheckExact(a.when)) {
-        when = clock_s() + PyFloat_AS_DOUBLE(a.when);
-    } else if (add_delay(a.when, &when) < 0) {
-        return NULL;
+        return schedule_at(loop, clock_s() + PyFloat_AS_DOUBLE(a.when), &a, "call_at");
     }
-    return schedule_at(loop, when, &a, "call_at");
+    return schedule_later(loop, a.when, &a);
 }
 
 static PyObject *loop_call_at(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -335,11 +339,7 @@ static PyObject *loop_call_at(PyObject *self, PyObject *const *args, Py_ssize_t 
         PyErr_SetString(PyExc_TypeError, "when cannot be None");
         return NULL;
     }
-    double when = PyFloat_AsDouble(a.when);
-    if (when == -1.0 && PyErr_Occurred()) {
-        return NULL;
-    }
-    return schedule_at(loop, when, &a, "call_at");
+    return schedule_given(loop, a.when, &a);
 }
 
 /* _push_handle(callback, handle), _push_timer(when, callback, handle): run what asyncio made, in its turn or at its time. */
