@@ -9,10 +9,12 @@ import sys
 import threading
 import time
 import urllib.request
+import uuid
 
 APPS = pathlib.Path(__file__).resolve().parent / "apps"
 OFFLINE = str(pathlib.Path(__file__).resolve().parent / "offline")  # on PYTHONPATH it refuses other machines
 DEADLINE_S = 25
+RUN = "TREADLE_TEST_RUN"  # in the environment of all that a test has started, whatever group or session it has since
 
 
 def free_port():
@@ -49,10 +51,34 @@ class Output:
         assert text in self.text, f"{text!r} is not in what it said:\n{self.text}"
 
 
+def of_run(run):
+    """The processes of one run that are left."""
+    mark, left = f"{RUN}={run}".encode(), []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                left.append(int(folder.name))
+        except OSError:
+            pass  # gone, or another user's
+    return left
+
+
+def end_run(run):
+    """Kills what is left of a run, and waits until nothing is."""
+    deadline = time.monotonic() + DEADLINE_S
+    while left := of_run(run):
+        assert time.monotonic() < deadline, f"still alive: {left}"
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
 @contextlib.contextmanager
 def running(*command, env=None, cwd=APPS, report=None, stop=signal.SIGTERM):
-    """A process and its output, both streams; it is stopped at the end, with what it started."""
-    environ = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(APPS), **(env or {})}
+    """A process and its output, both streams; it is stopped at the end, with all that it started."""
+    run = uuid.uuid4().hex
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(APPS), **(env or {}), RUN: run}
     if report is not None:
         environ["LOOP_REPORT"] = report
     process = subprocess.Popen([str(part) for part in command], cwd=cwd, env=environ, stdin=subprocess.DEVNULL,
@@ -65,9 +91,9 @@ def running(*command, env=None, cwd=APPS, report=None, stop=signal.SIGTERM):
         try:
             process.wait(DEADLINE_S)
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
             process.wait()
+            end_run(run)
 
 
 class Reports:
@@ -152,4 +178,24 @@ def loops_of_workers(url, reports, workers):
             reports.listener.settimeout(0.05)
             reports.next()
     assert set(answers) == set(found.values()), answers
+    return found
+
+
+def loops_of_consumers(send, reports, workers):
+    """{pid: loop} as seen inside the handling of messages, by that many workers.
+
+    The first message blocks its worker. One that was dealt to it all the same, by a request that it had made before, waits there;
+    then one more is sent.
+    """
+    found = {}
+    reports.listener.settimeout(DEADLINE_S)
+    for _ in range(DEADLINE_S):
+        send()
+        with contextlib.suppress(TimeoutError):
+            pid, name = reports.next()
+            found[pid] = name
+        if len(found) == workers:
+            break
+        reports.listener.settimeout(1)
+    reports.release()
     return found

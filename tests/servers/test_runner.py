@@ -44,6 +44,50 @@ def test_each_worker_of_a_server_runs_treadle(name, workers, reports):
     assert "treadle was asked for" not in text
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("name", ["granian", "sanic"])  # the others leave no choice
+def test_each_worker_runs_treadle_however_it_was_started(name, method, workers, reports):
+    command = SERVERS[name] if name == "sanic" else ["granian_main", method, "PORT", "N"]
+    found, text = serve([*TREADLE, "-m", *command], reports, workers, name, env={"START_METHOD": method})
+    assert list(found.values()) == ["treadle"] * workers, text
+    assert "treadle was asked for" not in text
+
+
+def push_to_faststream(url):
+    import redis
+
+    with redis.Redis.from_url(url) as client:
+        client.rpush("faststream", "work")
+
+
+def push_to_taskiq(url):
+    import redis
+    from taskiq import InMemoryBroker, TaskiqMessage
+
+    message = InMemoryBroker().formatter.dumps(TaskiqMessage(task_id="1", task_name="job", labels={}, args=[], kwargs={}))
+    with redis.Redis.from_url(url) as client:
+        client.lpush("taskiq", message.message)
+
+
+CONSUMERS = {
+    "faststream": (["faststream", "run", "faststream_app:app", "--workers", "N"], push_to_faststream),
+    "taskiq": (["taskiq", "worker", "taskiq_app:broker", "--workers", "N"], push_to_taskiq),
+}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("name", CONSUMERS)
+def test_each_worker_that_takes_messages_runs_treadle(name, workers, reports, redis_url):
+    command, push = CONSUMERS[name]
+    command = [str(workers) if part == "N" else part for part in command]
+    with harness.running(*TREADLE, "-m", *command, report=reports.path, env={"REDIS_URL": redis_url},
+                         stop=signal.SIGKILL) as process:
+        found = harness.loops_of_consumers(lambda: push(redis_url), reports, workers)
+    assert list(found.values()) == ["treadle"] * workers, process.output.text
+    assert "treadle was asked for" not in process.output.text
+
+
 @pytest.mark.parametrize("name", ["uvicorn", "gunicorn+uvicorn", "granian", "sanic"])
 def test_the_environment_does_the_same_for_a_command_line_that_is_not_ours(name, reports):
     found, text = serve([*MODULE, *SERVERS[name]], reports, 2, name, env={"TREADLE": "1"})

@@ -1,6 +1,10 @@
+import os
+
 from report import report
 from sanic import Sanic, text
 
+if "START_METHOD" in os.environ:
+    Sanic.start_method = os.environ["START_METHOD"]
 app = Sanic("app")
 
 
