@@ -135,6 +135,9 @@ def _can_bind(info: Any) -> bool:
     return True
 
 
+_OF_LOOKUP = ("getaddrinfo",)
+
+
 class Connections:
     """The part of a loop that makes connections."""
 
@@ -157,6 +160,33 @@ class Connections:
         return await super().create_connection(  # type: ignore[misc]
             protocol_factory, host, port, happy_eyeballs_delay=happy_eyeballs_delay, sock=sock, **kwargs
         )
+
+    async def _connect_named(self: Any, host: str, port: int) -> Any:
+        """Connect to one of the addresses of a name, in their order; return the descriptor, None if asyncio has to do it."""
+        if not 0 <= port <= 0xFFFF or self._overridden(_OF_LOOKUP) or not self._asks_no_executor():
+            return None
+        infos = self._getaddrinfo(host, port, 0, socket.SOCK_STREAM, 0, 0)
+        if infos is None:
+            return None
+        if type(infos) is not list:
+            infos = await self._lookup(infos)
+        if not all(len(info[4]) == 2 or info[4][2:] == (0, 0) for info in infos):
+            return None
+        errors: Any = []
+        try:
+            for info in infos:
+                connect = self._connect_numeric(*info[4][:2])
+                if not connect:
+                    return None
+                try:
+                    return await connect
+                except OSError as exc:
+                    errors.append(exc)
+            if not infos:
+                raise OSError("getaddrinfo() returned empty list")
+            raise _connect_error(errors)
+        finally:
+            errors = None  # a traceback may keep this frame
 
     async def _create_raced(
         self: Any,

@@ -81,6 +81,9 @@ class Lookups:
         log(f"Getting address info {text} took {dt * 1e3:.3f}ms: {rows!r}")
         return rows
 
+    def _asks_no_executor(self) -> bool:
+        return self._default_executor is self._own_executor or self._executor_is_own()
+
     def _executor_is_own(self) -> bool:
         executor = self._default_executor
         if not self._looks_up_natively:

@@ -331,17 +331,20 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         self, protocol_factory: Any, host: Any = None, port: Any = None, **kwargs: Any
     ) -> Any:
         """Connect to host and port; return (transport, protocol). Arguments and errors are asyncio's."""
-        connect = None
-        if not kwargs and type(host) is str and type(port) is int and type(self) is Loop and not self._debug:
+        fd = None
+        if type(host) is str and type(port) is int and type(self) is Loop and not self._debug and _say_nothing(kwargs):
             if self._sockets_in_place() and not self._overridden(_OF_CONNECT):
                 connect = self._connect_numeric(host, port)
-        if connect is None:
+                if connect is None:
+                    fd = await self._connect_named(host, port)
+                elif connect is not False:
+                    fd = await connect
+        if fd is None:
             self._lend(kwargs.get("sock"))
             replaced = self._patched("create_connection")
             if replaced is not None:
                 return await replaced(protocol_factory, host, port, **kwargs)
             return await super().create_connection(protocol_factory, host, port, **kwargs)
-        fd = await connect
         context = contextvars.copy_context()
         try:
             protocol = protocol_factory()
@@ -642,8 +645,16 @@ _OF_CONNECT = (
     "create_connection", "sock_connect", "_connect_sock", "_create_connection_transport", "_ensure_resolved", "_make_socket_transport",
     "create_future", "call_soon", "remove_writer",
 )
+_NONE_SAYS_NOTHING = frozenset((
+    "ssl", "sock", "local_addr", "server_hostname", "ssl_handshake_timeout", "ssl_shutdown_timeout", "happy_eyeballs_delay", "interleave",
+))
 _OF_TRANSPORTS = ("call_soon", "_add_reader", "_add_writer", "_remove_reader", "_remove_writer")
 _OF_ACCEPTING = ("_accept_connection", "_accept_connection2", "create_task", "create_future", "_make_socket_transport", *_OF_TRANSPORTS)
+
+
+def _say_nothing(kwargs: dict[str, Any]) -> bool:
+    """Whether arguments of create_connection are those that it has by itself."""
+    return not kwargs or (_NONE_SAYS_NOTHING.issuperset(kwargs) and all(value is None for value in kwargs.values()))
 
 
 def _is_asyncios(function: Any) -> bool:

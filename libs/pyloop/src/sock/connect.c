@@ -85,8 +85,8 @@ PyObject *tdl__sockwait_try_connect(TdlSockWait *s)
     return error != 0 ? connect_failed(s, error) : PyLong_FromLong(s->fd);
 }
 
-/* _connect_numeric(host, port): an awaitable that gives a connected descriptor; None if host is no plain address, or if audit
- * hooks are to be told of a socket. */
+/* _connect_numeric(host, port): an awaitable that gives a connected descriptor; None if host is no plain address, False if
+ * audit hooks are to be told of a socket. */
 PyObject *tdl__loop_connect_numeric(PyObject *self, PyObject *args)
 {
     const char *host;
@@ -99,7 +99,7 @@ PyObject *tdl__loop_connect_numeric(PyObject *self, PyObject *args)
         return NULL;
     }
     if (tdl__audited()) {
-        Py_RETURN_NONE;
+        Py_RETURN_FALSE;
     }
     long port = PyLong_AsLongAndOverflow(number, &overflow);
     bool v6 = inet_pton(AF_INET6, host, &in6.sin6_addr) == 1;
