@@ -132,7 +132,7 @@ PyObject *tdl__streams_asyncios(const struct tdl_streams_method *m, PyObject *se
     if (self == NULL) {
         return PyObject_GetAttr((PyObject *)m->kind->asyncio, m->name);
     }
-    if (tdl__streams_is(m->kind, self)) {
+    if (tdl__streams_is(m->kind, self) || !PyObject_TypeCheck(self, m->kind->type)) {
         return PyMethod_New(m->shipped, self);
     }
     PyObject *behind =

@@ -64,10 +64,11 @@ static int end_wait(TdlStreamsOp *op)
     return code;
 }
 
-/* asyncio's own coroutine, from its beginning: what was done so far changed nothing. */
+/* asyncio's own coroutine, from its beginning: what was done so far changed nothing. It is that of the function which stood there
+ * when the method was called. */
 static int hand_over(TdlStreamsOp *op)
 {
-    PyObject *method = tdl__streams_asyncios(op->method, op->self);
+    PyObject *method = PyMethod_New(op->method->shipped, op->self);
     if (method == NULL) {
         return -1;
     }
@@ -80,16 +81,6 @@ static int hand_over(TdlStreamsOp *op)
                                              : PyObject_CallNoArgs(method);
     Py_XDECREF(argument);
     Py_DECREF(method);
-    if (awaitable != NULL && !PyCoro_CheckExact(awaitable)) { /* somebody's replacement */
-        PyAsyncMethods *methods = Py_TYPE(awaitable)->tp_as_async;
-        PyObject *iterator =
-            methods != NULL && methods->am_await != NULL ? methods->am_await(awaitable) : NULL;
-        if (iterator == NULL && !PyErr_Occurred()) {
-            PyErr_Format(PyExc_TypeError, "object %.100s can't be used in 'await' expression",
-                         Py_TYPE(awaitable)->tp_name);
-        }
-        Py_SETREF(awaitable, iterator);
-    }
     if (awaitable == NULL) {
         return -1;
     }
@@ -326,16 +317,6 @@ static PyObject *op_close(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* A coroutine that somebody awaits already is refused to the next, before it is resumed. */
-static PyObject *op_await(PyObject *self)
-{
-    if (TDL_OP(self)->phase == TDL_STREAMS_WAITING || TDL_OP(self)->phase == TDL_STREAMS_HANDED) {
-        PyErr_SetString(PyExc_RuntimeError, "coroutine is being awaited already");
-        return NULL;
-    }
-    return Py_NewRef(self);
-}
-
 static PyObject *op_repr(PyObject *self)
 {
     PyObject *name = PyObject_GetAttrString(TDL_OP(self)->method->shipped, "__qualname__");
@@ -476,7 +457,7 @@ static PyType_Slot op_slots[] = {
     {Py_tp_clear, op_clear},
     {Py_tp_repr, op_repr},
     {Py_tp_iternext, op_iternext},
-    {Py_am_await, op_await},
+    {Py_am_await, PyObject_SelfIter},
     {Py_am_send, op_send},
     {Py_tp_methods, op_methods},
     {Py_tp_getset, op_getset},
