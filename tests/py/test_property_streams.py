@@ -105,15 +105,13 @@ class World:
             reader._buffer = bytearray(args[0])
         elif kind == "limit":
             reader._limit = args[0]
-        elif kind == "patch":
-            # A read that waits begins anew where a method was replaced, so it calls these once more.
-            if args[0] not in ("read", "readuntil") or all(task.done() for task in self.tasks):
-                self.patch(args[0])
+        elif kind == "patch" and all(task.done() for task in self.tasks):  # one that waits begins anew there
+            self.patch(args[0])
         elif kind == "unpatch":
             for name in self.patched:
                 delattr(reader, name)
             self.patched.clear()
-        elif kind == "subclass":
+        elif kind == "subclass" and all(task.done() for task in self.tasks):
             reader.__class__ = Sub
         elif kind == "plain":
             reader.__class__ = asyncio.StreamReader

@@ -1,6 +1,5 @@
 /* The classes in C, made when the first connection wants them, and giving them to objects. */
 #include "streams/internal.h"
-
 #include "transport/stream.h"
 
 struct call {
@@ -271,7 +270,10 @@ int tdl__streams_exec(PyObject *module)
     s->protocol.standard = &st->standard.stream_protocol;
     s->protocol.mixed_in = &st->standard.stream_flow;
     s->coroutine_type = tdl__import_from("types", "CoroutineType");
-    return s->coroutine_type == NULL || intern_names(s) < 0 || tdl__streams_op_type(module) < 0
+    s->incomplete_error = tdl__import_from("asyncio.exceptions", "IncompleteReadError");
+    s->overrun_error = tdl__import_from("asyncio.exceptions", "LimitOverrunError");
+    return s->coroutine_type == NULL || s->incomplete_error == NULL || s->overrun_error == NULL ||
+                   intern_names(s) < 0 || tdl__streams_op_type(module) < 0
                ? -1
                : tdl__streams_method_type(module);
 }
@@ -290,6 +292,8 @@ int tdl__streams_traverse(struct tdl_streams *s, visitproc visit, void *arg)
     Py_VISIT(s->method_type);
     Py_VISIT(s->op_type);
     Py_VISIT(s->coroutine_type);
+    Py_VISIT(s->incomplete_error);
+    Py_VISIT(s->overrun_error);
     return 0;
 }
 
@@ -303,6 +307,8 @@ void tdl__streams_clear(struct tdl_streams *s)
     }
     s->refused = true;
     Py_CLEAR(s->coroutine_type);
+    Py_CLEAR(s->incomplete_error);
+    Py_CLEAR(s->overrun_error);
 #define TDL_CLEAR_NAME(name) Py_CLEAR(s->str_##name);
     TDL_STREAMS_NAMES(TDL_CLEAR_NAME)
 #undef TDL_CLEAR_NAME

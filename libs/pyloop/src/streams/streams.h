@@ -1,7 +1,7 @@
 /* asyncio's streams without their Python: where a connection's protocol, reader and writer are exactly asyncio's own, they get
  * a class of treadle's that derives from theirs and has nothing but some methods in C. All that they know stays in their
- * attributes, so that asyncio's own methods may go on at any moment: they do for whatever is rare (an end, an error, a limit, an
- * argument of another type), and from the moment on in which somebody replaced one of them.
+ * attributes, so that asyncio's own methods may go on at any moment: they do for whatever is rare (an error, an argument of
+ * another type), and from the moment on in which somebody replaced one of them.
  * A method is C where it is called. Who takes it first (`m = reader.read`) gets asyncio's bound method, as `__class__` gives
  * asyncio's class.
  * Thread: the GIL guards everything here. */
@@ -55,7 +55,8 @@ struct tdl_streams_kind {
 struct tdl_streams {
     struct tdl_streams_kind reader, writer, protocol;
     PyTypeObject *method_type, *op_type;
-    PyObject *coroutine_type;    /* types.CoroutineType */
+    PyObject *coroutine_type;                   /* types.CoroutineType */
+    PyObject *incomplete_error, *overrun_error; /* asyncio's */
     struct tdl_streams_op *free; /* kept for reuse, linked by `self`; each still owns its type */
     unsigned free_count;
     bool refused; /* the classes could not be made */

@@ -23,6 +23,74 @@ static enum tdl_streams_outcome read_some(TdlStreamsOp *op, const struct tdl_rea
     return outcome_of(*result);
 }
 
+static bool gives_lines(const TdlStreamsOp *op)
+{
+    return op->method->call == TDL_STREAMS_READLINE || op->method->call == TDL_STREAMS_ANEXT;
+}
+
+static void raise_made(PyObject *exc)
+{
+    if (exc != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(exc), exc);
+        Py_DECREF(exc);
+    }
+}
+
+/* The end came before what was asked for: the rest is given as a line, or by IncompleteReadError. */
+static enum tdl_streams_outcome ended(TdlStreamsOp *op, const struct tdl_reader *r, PyObject **result)
+{
+    PyObject *rest =
+        PyBytes_FromStringAndSize(PyByteArray_AS_STRING(r->buffer), PyByteArray_GET_SIZE(r->buffer));
+    if (rest == NULL || PyByteArray_Resize(r->buffer, 0) < 0) {
+        Py_XDECREF(rest);
+        return TDL_STREAMS_FAILED;
+    }
+    if (op->method->call == TDL_STREAMS_READLINE ||
+        (op->method->call == TDL_STREAMS_ANEXT && PyBytes_GET_SIZE(rest) > 0)) {
+        *result = rest;
+        return TDL_STREAMS_RESULT;
+    }
+    if (op->method->call == TDL_STREAMS_ANEXT) {
+        PyErr_SetNone(PyExc_StopAsyncIteration);
+    } else if (op->method->call == TDL_STREAMS_READEXACTLY) {
+        raise_made(PyObject_CallFunction(tdl__streams_of(op)->incomplete_error, "On", rest, op->size));
+    } else {
+        raise_made(PyObject_CallFunction(tdl__streams_of(op)->incomplete_error, "OO", rest, Py_None));
+    }
+    Py_DECREF(rest);
+    return TDL_STREAMS_FAILED;
+}
+
+/* The line is longer than the limit: drop it, or what there is of it, and raise ValueError. */
+static void drop_line(TdlStreamsOp *op, const struct tdl_reader *r, Py_ssize_t begin, PyObject *overrun)
+{
+    struct tdl_streams *s = tdl__streams_of(op);
+    Py_ssize_t len = PyByteArray_GET_SIZE(r->buffer);
+    bool found = begin < len && PyByteArray_AS_STRING(r->buffer)[begin] == '\n';
+    PyObject *dropped = tdl__reader_take(s, op->self, r, found ? begin + 1 : len);
+    PyObject *text = dropped != NULL ? PyObject_GetAttrString(overrun, "args") : NULL;
+    PyObject *exc = text != NULL ? PyObject_CallOneArg(PyExc_ValueError, PyTuple_GET_ITEM(text, 0)) : NULL;
+    if (exc != NULL) {
+        PyException_SetContext(exc, Py_NewRef(overrun));
+    }
+    raise_made(exc);
+    Py_XDECREF(text);
+    Py_XDECREF(dropped);
+}
+
+static enum tdl_streams_outcome overran(TdlStreamsOp *op, const struct tdl_reader *r, const char *text,
+                                        Py_ssize_t begin)
+{
+    PyObject *overrun = PyObject_CallFunction(tdl__streams_of(op)->overrun_error, "sn", text, begin);
+    if (overrun != NULL && gives_lines(op)) {
+        drop_line(op, r, begin, overrun);
+        Py_DECREF(overrun);
+    } else {
+        raise_made(overrun);
+    }
+    return TDL_STREAMS_FAILED;
+}
+
 static enum tdl_streams_outcome read_exactly(TdlStreamsOp *op, const struct tdl_reader *r, PyObject **result)
 {
     if (op->size == 0) {
@@ -30,7 +98,7 @@ static enum tdl_streams_outcome read_exactly(TdlStreamsOp *op, const struct tdl_
         return outcome_of(*result);
     }
     if (PyByteArray_GET_SIZE(r->buffer) < op->size) {
-        return r->eof ? TDL_STREAMS_ASYNCIO : TDL_STREAMS_WAIT;
+        return r->eof ? ended(op, r, result) : TDL_STREAMS_WAIT;
     }
     *result = tdl__reader_take(tdl__streams_of(op), op->self, r, op->size);
     return outcome_of(*result);
@@ -53,7 +121,7 @@ static enum tdl_streams_outcome read_until(TdlStreamsOp *op, const struct tdl_re
     if (len - op->size >= size) {
         Py_ssize_t at = find(PyByteArray_AS_STRING(r->buffer), len, op->size, separator, (size_t)size);
         if (at > r->limit) {
-            return TDL_STREAMS_ASYNCIO;
+            return overran(op, r, "Separator is found, but chunk is longer than limit", at);
         }
         if (at >= 0) {
             *result = tdl__reader_take(tdl__streams_of(op), op->self, r, at + size);
@@ -61,10 +129,10 @@ static enum tdl_streams_outcome read_until(TdlStreamsOp *op, const struct tdl_re
         }
         op->size = len + 1 - size;
         if (op->size > r->limit) {
-            return TDL_STREAMS_ASYNCIO;
+            return overran(op, r, "Separator is not found, and chunk exceed the limit", op->size);
         }
     }
-    return r->eof ? TDL_STREAMS_ASYNCIO : TDL_STREAMS_WAIT;
+    return r->eof ? ended(op, r, result) : TDL_STREAMS_WAIT;
 }
 
 static PyObject *new_future(TdlStreamsOp *op, PyObject *loop)
