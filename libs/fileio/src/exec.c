@@ -15,8 +15,6 @@
 #define STEP_BYTES (16u << 20)
 /* Times that something may be ready and yet not to be had. */
 #define READY_MAX 1000u
-#define ALIGNED_COPY (1u << 20)
-#define ALIGNMENT 4096u
 
 static int64_t code_of(int64_t res)
 {
@@ -42,15 +40,15 @@ static int64_t transfer_once(const struct tdl_fop *op, const struct tdl__span *s
 }
 
 /* A piece of a direct transfer, by way of memory that the disk can reach. */
-static int64_t transfer_by_aligned_copy(const struct tdl_fop *op, const struct tdl__span *span)
+static int64_t transfer_by_bounce(const struct tdl_fop *op, const struct tdl__span *span)
 {
     struct tdl__span piece = *span;
-    piece.length = span->length < ALIGNED_COPY ? span->length : ALIGNED_COPY;
-    char *memory = (char *)tdl_malloc(piece.length + ALIGNMENT);
+    piece.length = span->length < TDL__BOUNCE_BYTES ? span->length : TDL__BOUNCE_BYTES;
+    char *memory = (char *)tdl_malloc(piece.length + TDL__BOUNCE_ALIGNMENT);
     if (memory == NULL) {
         return -ENOMEM;
     }
-    piece.buffer = memory + (ALIGNMENT - (uintptr_t)memory % ALIGNMENT);
+    piece.buffer = tdl__bounce_align(memory);
     if (tdl__fop_is_write(op)) {
         memcpy(piece.buffer, span->buffer, piece.length);
     }
@@ -72,8 +70,8 @@ static int64_t transfer_once_anywhere(const struct tdl_fop *op, struct tdl__span
         span->offset = TDL_FOP_POSITION;
         res = transfer_once(op, span, flags);
     }
-    if (res == -EINVAL && !tdl__stop_is_asked(stop) && tdl__transfer_wants_aligned_copy(op)) {
-        res = transfer_by_aligned_copy(op, span);
+    if (res == -EINVAL && !tdl__stop_is_asked(stop) && tdl__transfer_wants_bounce(op)) {
+        res = transfer_by_bounce(op, span);
     }
     return res;
 }

@@ -169,8 +169,8 @@ int tdl__fio_provide(struct tdl_fio *f, struct tdl_fop *op)
 /* Known to need aligned memory: the kernel is not asked first. */
 static void align_early(const struct tdl_fio *f, struct tdl_fop *op)
 {
-    if (op->fd == f->copied_fd && op->done == 0 && op->rest == NULL && tdl__transfer_is_unaligned(op)) {
-        (void)tdl__transfer_make_aligned_copy(op);
+    if (op->fd == f->copied_fd && op->done == 0 && op->own.bounce == NULL && tdl__transfer_is_unaligned(op)) {
+        (void)tdl__transfer_make_bounce(op);
     }
 }
 
@@ -186,7 +186,7 @@ static struct tdl_fop *first_borrower(const struct tdl_fio *f, int fd, bool unas
     int is_file = -1;
     for (struct tdl_node *node = f->inflight.next; node != &f->inflight; node = node->next) {
         struct tdl_fop *op = of_node(node);
-        if ((op->fd != fd && op->fd2 != fd) || (unasked && op->link.flags != 0)) {
+        if ((op->fd != fd && op->fd2 != fd) || (unasked && op->cancel_sent != 0)) {
             continue;
         }
         if (is_file < 0) {
@@ -212,7 +212,7 @@ static bool hold_close(struct tdl_fio *f, struct tdl_fop *op)
     f->staged_count--;
     struct tdl_fop *other;
     while (!tdl__fd_is_file(op->fd) && (other = first_borrower(f, op->fd, true)) != NULL) {
-        other->link.flags = 1;
+        other->cancel_sent = 1;
         f->engine->cancel(f, other);
     }
     return true;
@@ -304,13 +304,13 @@ void tdl__fio_finish(struct tdl_fio *f, struct tdl_fop *op, int64_t result)
         }
     }
     tdl__join_ends(f, op);
-    tdl_free(op->rest);
-    op->rest = NULL;
+    tdl_free(op->own.rest);
+    op->own.rest = NULL;
     op->result = result;
     op->link.state = TDL_FOP_DONE;
     tdl_queue_push(&f->finished, &op->link);
     f->stats.completed++;
-    if (op->led) {
+    if (op->leads) {
         tdl__join_finish(f, op, result);
     }
     if (tdl_node_is_linked(&f->closing)) {
@@ -327,12 +327,12 @@ static int64_t final_result(const struct tdl_fop *op, int64_t res)
 void tdl__fio_complete(struct tdl_fio *f, struct tdl_fop *op, int64_t res)
 {
     /* A canceled one is not tried again, so its memory is not what its owner hears of. */
-    if (res == -EINVAL && op->asked && op->rest == NULL && tdl__transfer_is_unaligned(op)) {
+    if (res == -EINVAL && op->asked && op->own.bounce == NULL && tdl__transfer_is_unaligned(op)) {
         res = -ECANCELED;
     }
-    if (res == -EINVAL && op->rest == NULL && tdl__transfer_wants_aligned_copy(op)) {
+    if (res == -EINVAL && op->own.bounce == NULL && tdl__transfer_wants_bounce(op)) {
         tdl__fio_unsent(f, op);
-        if (tdl__transfer_make_aligned_copy(op)) {
+        if (tdl__transfer_make_bounce(op)) {
             f->copied_fd = op->fd;
         } else {
             op->routed = TDL__ROUTE_WORKERS;
@@ -340,8 +340,8 @@ void tdl__fio_complete(struct tdl_fio *f, struct tdl_fop *op, int64_t res)
         f->resubmit++;
         return;
     }
-    if (op->rest != NULL && !tdl__fop_is_vectored(op)) {
-        tdl__transfer_take_aligned_copy(op, res);
+    if (op->own.bounce != NULL && !tdl__fop_is_vectored(op)) {
+        tdl__transfer_take_bounce(op, res);
     }
     bool again = tdl__fop_is_transfer(op) ? tdl__transfer_round(op, res, f->options.chunk_max, false)
                                           : res == -EINTR && !op->asked && op->code != TDL_FOP_CLOSE;
@@ -396,10 +396,10 @@ int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op)
         return rc;
     }
     op->asked = 0;
-    op->led = 0;
+    op->leads = 0;
     op->rounds = 0;
     op->routed = TDL__ROUTE_ENGINE;
-    op->link.flags = 0;
+    op->cancel_sent = 0;
     op->link.state = TDL_FOP_WAITING;
     tdl_node_insert_before(&f->waiting, &op->node);
     if (!vector_is_sound(op) || !offset_is_sound(op)) {
@@ -505,13 +505,13 @@ int tdl_fio_cancel(struct tdl_fio *f, struct tdl_fop *op)
             return -EALREADY;
         }
         /* With others to serve it goes on; it comes back as soon as it would have been canceled, or a little later. */
-        if (!op->led) {
+        if (!op->leads) {
             f->engine->cancel(f, op);
         }
         return 0;
     default:
         f->stats.canceled++;
-        if (op->led) {
+        if (op->leads) {
             tdl__join_promote(f, op);
         }
         tdl__fio_finish(f, op, canceled_result(op));

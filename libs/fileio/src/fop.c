@@ -20,19 +20,21 @@ static void prepare(struct tdl_fop *op, enum tdl_fop_code code, int fd)
     op->done = 0;
     op->at.buffer = NULL;
     op->to.buffer = NULL;
-    op->rest = NULL;
-    op->work = NULL;
+    op->own.rest = NULL;
+    op->with.leader = NULL;
     op->fd = fd;
     op->fd2 = -1;
     op->flags = 0;
     op->mode = 0;
     op->code = (uint8_t)code;
+    op->engine.uring.slot = 0;
+    op->engine.uring.parts = 0;
+    op->engine.uring.longer = 0;
     op->asked = 0;
-    op->parts = 0;
+    op->cancel_sent = 0;
     op->routed = TDL__ROUTE_ENGINE;
-    op->slot = 0;
     op->rounds = 0;
-    op->led = 0;
+    op->leads = 0;
 }
 
 void tdl_fop_nop(struct tdl_fop *op)

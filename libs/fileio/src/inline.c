@@ -24,7 +24,7 @@ static void spend(struct tdl_fio *f, uint64_t calls, uint64_t bytes)
  * serves a turn: should its number be given to another file meanwhile, a read that waits is all that can come of it. */
 static bool may_be_direct(struct tdl_fio *f, const struct tdl_fop *op, uint64_t length)
 {
-    if (((uintptr_t)op->at.buffer & 3) != 0 || (length & 511) != 0 || (op->offset & 511) != 0) {
+    if (((uintptr_t)op->at.buffer & 3) != 0 || !tdl__is_on_sector(length | op->offset)) {
         return false;
     }
     if (op->fd != f->looked_fd) {

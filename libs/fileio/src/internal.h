@@ -14,6 +14,24 @@
 /* What the kernel moves at most in one call. */
 #define TDL__CHUNK_MAX 0x7ffff000u
 
+/* A direct transfer from memory that no disk can reach goes through a bounce buffer: so much in one round, and on a boundary
+ * that every disk is content with. */
+#define TDL__BOUNCE_BYTES (1u << 20)
+#define TDL__BOUNCE_ALIGNMENT 4096u
+
+/* The smallest block of a disk: a direct transfer has memory, place and length in multiples of it. */
+#define TDL__SECTOR 512u
+
+static inline bool tdl__is_on_sector(uint64_t value)
+{
+    return value % TDL__SECTOR == 0;
+}
+
+static inline char *tdl__bounce_align(char *memory)
+{
+    return memory + (TDL__BOUNCE_ALIGNMENT - (uintptr_t)memory % TDL__BOUNCE_ALIGNMENT);
+}
+
 /* Operations that an adaptive context collects before it flushes by itself. */
 #define TDL__BATCH 16u
 
@@ -94,16 +112,16 @@ void tdl__transfer_span(const struct tdl_fop *op, uint64_t chunk_max, struct tdl
 bool tdl__transfer_round(struct tdl_fop *op, int64_t res, uint64_t chunk_max, bool must);
 
 /* A direct transfer that only fails because its memory is not aligned; a copy in aligned memory does it. */
-bool tdl__transfer_wants_aligned_copy(const struct tdl_fop *op);
+bool tdl__transfer_wants_bounce(const struct tdl_fop *op);
 
 /* A whole number of the disk's blocks in memory that is not on their boundary. */
 bool tdl__transfer_is_unaligned(const struct tdl_fop *op);
 
 /* Gives the operation such memory, in place of the rest of a vector; false without memory. */
-bool tdl__transfer_make_aligned_copy(struct tdl_fop *op);
+bool tdl__transfer_make_bounce(struct tdl_fop *op);
 
 /* A round of `res` bytes came into that memory. */
-void tdl__transfer_take_aligned_copy(struct tdl_fop *op, int64_t res);
+void tdl__transfer_take_bounce(struct tdl_fop *op, int64_t res);
 
 bool tdl__fop_is_transfer(const struct tdl_fop *op);
 bool tdl__fop_is_vectored(const struct tdl_fop *op);

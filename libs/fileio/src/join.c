@@ -28,8 +28,8 @@ bool tdl__join(struct tdl_fio *f, struct tdl_fop *op)
     }
     tdl_node_remove(&op->node);
     tdl_node_insert_before(&f->joined, &op->node);
-    op->work = leader;
-    leader->led = 1;
+    op->with.leader = leader;
+    leader->leads = 1;
     f->stats.joined++;
     return true;
 }
@@ -44,11 +44,11 @@ void tdl__join_ends(struct tdl_fio *f, const struct tdl_fop *leader)
 
 void tdl__join_finish(struct tdl_fio *f, struct tdl_fop *leader, int64_t result)
 {
-    leader->led = 0;
+    leader->leads = 0;
     for (struct tdl_node *node = f->joined.next; node != &f->joined;) {
         struct tdl_fop *op = of_node(node);
         node = node->next;
-        if (op->work == leader) {
+        if (op->with.leader == leader) {
             tdl__fio_finish(f, op, result);
         }
     }
@@ -60,23 +60,23 @@ void tdl__join_promote(struct tdl_fio *f, struct tdl_fop *leader)
     for (struct tdl_node *node = f->joined.next; node != &f->joined;) {
         struct tdl_fop *op = of_node(node);
         node = node->next;
-        if (op->work != leader) {
+        if (op->with.leader != leader) {
             continue;
         }
         if (heir != NULL) {
-            op->work = heir;
-            heir->led = 1;
+            op->with.leader = heir;
+            heir->leads = 1;
             continue;
         }
         heir = op;
         tdl_node_remove(&heir->node);
         tdl_node_insert_before(&leader->node, &heir->node);
-        heir->work = NULL;
+        heir->with.leader = NULL;
         heir->link.state = leader->link.state;
         f->staged_count += leader->link.state == TDL_FOP_STAGED;
         if (*place_of(f, leader) == leader) {
             *place_of(f, leader) = heir;
         }
     }
-    leader->led = 0;
+    leader->leads = 0;
 }

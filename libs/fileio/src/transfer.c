@@ -5,10 +5,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Most that goes through an aligned copy in one round, and the boundary that every disk is content with. */
-#define ALIGNED_COPY (1u << 20)
-#define ALIGNMENT 4096u
-
 static uint64_t vector_total(const struct iovec *vector, uint64_t count)
 {
     uint64_t total = 0;
@@ -36,10 +32,9 @@ static unsigned vectors_done(const struct tdl_fop *op, uint64_t *into)
     return index;
 }
 
-static char *aligned_copy(const struct tdl_fop *op)
+static char *bounce_of(const struct tdl_fop *op)
 {
-    char *memory = (char *)(void *)op->rest;
-    return memory + (ALIGNMENT - (uintptr_t)memory % ALIGNMENT);
+    return tdl__bounce_align(op->own.bounce);
 }
 
 void tdl__transfer_span(const struct tdl_fop *op, uint64_t chunk_max, struct tdl__span *span)
@@ -47,9 +42,9 @@ void tdl__transfer_span(const struct tdl_fop *op, uint64_t chunk_max, struct tdl
     span->offset = op->offset == TDL_FOP_POSITION ? TDL_FOP_POSITION : op->offset + op->done;
     if (tdl__fop_is_vectored(op)) {
         uint64_t into;
-        unsigned index = op->rest != NULL ? vectors_done(op, &into) : 0;
+        unsigned index = op->own.rest != NULL ? vectors_done(op, &into) : 0;
         span->buffer = NULL;
-        span->vector = op->rest != NULL ? op->rest : op->at.vector;
+        span->vector = op->own.rest != NULL ? op->own.rest : op->at.vector;
         span->count = (unsigned)(op->length - index);
         span->length = 0;
         return;
@@ -59,16 +54,16 @@ void tdl__transfer_span(const struct tdl_fop *op, uint64_t chunk_max, struct tdl
     span->vector = NULL;
     span->count = 0;
     span->length = (size_t)(left < chunk_max ? left : chunk_max);
-    if (op->rest == NULL) {
+    if (op->own.bounce == NULL) {
         return;
     }
-    if (span->length > ALIGNED_COPY) {
-        span->length = ALIGNED_COPY;
+    if (span->length > TDL__BOUNCE_BYTES) {
+        span->length = TDL__BOUNCE_BYTES;
     }
     if (tdl__fop_is_write(op)) {
-        memcpy(aligned_copy(op), span->buffer, span->length);
+        memcpy(bounce_of(op), span->buffer, span->length);
     }
-    span->buffer = aligned_copy(op);
+    span->buffer = bounce_of(op);
 }
 
 /* The caller's vector is not ours to change, so what is left of it goes into a copy. */
@@ -77,15 +72,15 @@ static bool vector_advance(struct tdl_fop *op)
     uint64_t into;
     unsigned index = vectors_done(op, &into);
     unsigned count = (unsigned)(op->length - index);
-    if (op->rest == NULL) {
-        op->rest = (struct iovec *)tdl_malloc(sizeof *op->rest * (size_t)op->length);
-        if (op->rest == NULL) {
+    if (op->own.rest == NULL) {
+        op->own.rest = (struct iovec *)tdl_malloc(sizeof *op->own.rest * (size_t)op->length);
+        if (op->own.rest == NULL) {
             return false;
         }
     }
-    memcpy(op->rest, op->at.vector + index, sizeof *op->rest * count);
-    op->rest[0].iov_base = (char *)op->rest[0].iov_base + into;
-    op->rest[0].iov_len -= into;
+    memcpy(op->own.rest, op->at.vector + index, sizeof *op->own.rest * count);
+    op->own.rest[0].iov_base = (char *)op->own.rest[0].iov_base + into;
+    op->own.rest[0].iov_len -= into;
     return true;
 }
 
@@ -121,10 +116,11 @@ bool tdl__transfer_is_unaligned(const struct tdl_fop *op)
         return false;
     }
     uint64_t place = op->offset == TDL_FOP_POSITION ? 0 : op->offset;
-    return ((uintptr_t)op->at.buffer & 511) != 0 && ((place | op->length) & 511) == 0 && op->length > 0;
+    return !tdl__is_on_sector((uintptr_t)op->at.buffer) && tdl__is_on_sector(place | op->length) &&
+           op->length > 0;
 }
 
-bool tdl__transfer_wants_aligned_copy(const struct tdl_fop *op)
+bool tdl__transfer_wants_bounce(const struct tdl_fop *op)
 {
     if (!tdl__transfer_is_unaligned(op)) {
         return false;
@@ -133,17 +129,17 @@ bool tdl__transfer_wants_aligned_copy(const struct tdl_fop *op)
     return flags >= 0 && (flags & O_DIRECT) != 0;
 }
 
-bool tdl__transfer_make_aligned_copy(struct tdl_fop *op)
+bool tdl__transfer_make_bounce(struct tdl_fop *op)
 {
-    size_t length = op->length < ALIGNED_COPY ? (size_t)op->length : ALIGNED_COPY;
-    op->rest = (struct iovec *)tdl_malloc(length + ALIGNMENT);
-    return op->rest != NULL;
+    size_t length = op->length < TDL__BOUNCE_BYTES ? (size_t)op->length : TDL__BOUNCE_BYTES;
+    op->own.bounce = (char *)tdl_malloc(length + TDL__BOUNCE_ALIGNMENT);
+    return op->own.bounce != NULL;
 }
 
-void tdl__transfer_take_aligned_copy(struct tdl_fop *op, int64_t res)
+void tdl__transfer_take_bounce(struct tdl_fop *op, int64_t res)
 {
     if (res > 0 && op->code == TDL_FOP_READ) {
-        memcpy((char *)op->at.buffer + op->done, aligned_copy(op), (size_t)res);
+        memcpy((char *)op->at.buffer + op->done, bounce_of(op), (size_t)res);
     }
 }
 

@@ -17,7 +17,7 @@ struct tdl__fio_workers {
 };
 
 /* One call on its way; the operation itself is not written until the owner received the job. */
-struct worker_job {
+struct tdl__worker_job {
     struct tdl_job job;
     struct tdl_link done;
     struct tdl_fop *op;
@@ -30,18 +30,18 @@ struct worker_job {
     char path[];
 };
 
-static struct worker_job *of_job(struct tdl_job *job)
+static struct tdl__worker_job *of_job(struct tdl_job *job)
 {
-    return TDL_CONTAINER_OF(job, struct worker_job, job);
+    return TDL_CONTAINER_OF(job, struct tdl__worker_job, job);
 }
 
 static void work(struct tdl_job *job)
 {
-    struct worker_job *w = of_job(job);
+    struct tdl__worker_job *w = of_job(job);
     w->result = tdl__fop_execute(w->subject, w->chunk_max, &w->stop);
 }
 
-static void free_job(struct worker_job *w)
+static void free_job(struct tdl__worker_job *w)
 {
     if (w->subject == &w->copy && w->copy.fd >= 0) {
         (void)close(w->copy.fd);
@@ -53,7 +53,7 @@ static void free_job(struct worker_job *w)
 /* Nobody took the descriptor of an open that was abandoned. */
 static void release(struct tdl_job *job)
 {
-    struct worker_job *w = of_job(job);
+    struct tdl__worker_job *w = of_job(job);
     if (w->subject == &w->copy && w->result >= 0) {
         (void)close((int)w->result);
     }
@@ -69,10 +69,10 @@ static int own_directory(const struct tdl_fop *op)
     return fd >= 0 ? fd : op->fd;
 }
 
-static struct worker_job *make_job(struct tdl_fio *f, struct tdl_fop *op)
+static struct tdl__worker_job *make_job(struct tdl_fio *f, struct tdl_fop *op)
 {
     size_t room = op->code == TDL_FOP_OPEN ? strlen(op->at.path) + 1 : 0;
-    struct worker_job *w = (struct worker_job *)tdl_malloc(sizeof *w + room);
+    struct tdl__worker_job *w = (struct tdl__worker_job *)tdl_malloc(sizeof *w + room);
     if (w == NULL) {
         return NULL;
     }
@@ -147,12 +147,12 @@ uint32_t tdl__workers_running(const struct tdl_fio *f)
 void tdl__workers_submit(struct tdl_fio *f, struct tdl_fop *op)
 {
     int rc = tdl__workers_start(f);
-    struct worker_job *w = rc == 0 ? make_job(f, op) : NULL;
+    struct tdl__worker_job *w = rc == 0 ? make_job(f, op) : NULL;
     if (w == NULL) {
         tdl__fio_finish(f, op, rc == 0 ? -ENOMEM : rc);
         return;
     }
-    op->work = w;
+    op->with.job = w;
     tdl__fio_sent(f, op, TDL__ROUTE_WORKERS);
     rc = tdl_pool_submit(f->workers->pool, &w->job, 0, &f->workers->inbox, &w->done);
     if (rc != 0) {
@@ -166,14 +166,14 @@ void tdl__workers_submit(struct tdl_fio *f, struct tdl_fop *op)
 static void receive(struct tdl_fio *f, struct tdl_link *link)
 {
     while (link != NULL) {
-        struct worker_job *w = TDL_CONTAINER_OF(link, struct worker_job, done);
+        struct tdl__worker_job *w = TDL_CONTAINER_OF(link, struct tdl__worker_job, done);
         struct tdl_fop *op = w->op;
         int64_t result = w->result;
         link = link->next;
         tdl_job_received(&w->job);
         free_job(w);
         f->workers->running--;
-        op->work = NULL;
+        op->with.job = NULL;
         tdl__fio_finish(f, op, result);
     }
 }
@@ -192,7 +192,7 @@ void tdl__workers_reap(struct tdl_fio *f)
 
 void tdl__workers_cancel(struct tdl_fio *f, struct tdl_fop *op)
 {
-    struct worker_job *w = (struct worker_job *)op->work;
+    struct tdl__worker_job *w = op->with.job;
     struct tdl_pool *pool = f->workers->pool;
     if (tdl_job_state(&w->job) == TDL_JOB_ABANDONED) {
         return; /* asked for before; it was done already, and its result is on the way */
@@ -207,13 +207,13 @@ void tdl__workers_cancel(struct tdl_fio *f, struct tdl_fop *op)
     }
     f->workers->running--;
     f->stats.canceled++;
-    op->work = NULL;
+    op->with.job = NULL;
     tdl__fio_finish(f, op, -ECANCELED);
 }
 
 bool tdl__workers_borrow(const struct tdl_fop *op)
 {
-    const struct worker_job *w = (const struct worker_job *)op->work;
+    const struct tdl__worker_job *w = op->with.job;
     if (tdl_job_state(&w->job) == TDL_JOB_DONE) {
         return false;
     }

@@ -27,6 +27,8 @@ extern "C" {
 #endif
 
 struct statx;
+struct iocb;
+struct tdl__worker_job;
 
 enum tdl_fop_state {
     TDL_FOP_IDLE,     /* nobody but the caller holds it */
@@ -63,7 +65,7 @@ enum tdl_fop_code {
 
 struct tdl_fop {
     struct tdl_link
-        link; /* first, so that a list element is the operation; link.state is enum tdl_fop_state */
+        link; /* first, so that a list element is the operation; its state is enum tdl_fop_state */
     struct tdl_node node; /* ring of waiting, staged or in-flight operations */
     int64_t result;       /* public: bytes, descriptor or 0, or a negative code; valid from DONE on */
     void *user;           /* public: never read by the library */
@@ -82,20 +84,35 @@ struct tdl_fop {
         struct statx *statx;
         void *buffer;
     } to;
-    struct iovec
-        *rest;  /* own copy of the vector after a short transfer, or aligned memory for a direct one */
-    void *work; /* the engine's own record while in flight */
+    union {                 /* memory that this transfer has made, NULL for none */
+        struct iovec *rest; /* of a vectored one: what a short round has left of the caller's vector */
+        char *bounce;       /* of a plain direct one: aligned memory that stands in for the caller's */
+    } own;
+    union {                          /* whom it waits for */
+        struct tdl__worker_job *job; /* in flight on a worker */
+        struct iocb *block;          /* in flight in linux_aio */
+        struct tdl_fop *leader;      /* a sync that has joined another one: that one */
+    } with;
     int fd;
     int fd2;
     uint32_t flags;
     uint32_t mode;
-    uint8_t code;    /* enum tdl_fop_code */
-    uint8_t asked;   /* cancel was asked for */
-    uint8_t parts;   /* completions of the kernel still to come */
-    uint8_t routed;  /* where it is in flight, an engine's own number */
-    uint16_t slot;   /* registered file of a chain */
-    uint16_t rounds; /* submissions so far */
-    uint8_t led;     /* others of the same kind and file take this one's result */
+    union { /* the engine's while in flight */
+        struct {
+            uint16_t slot;  /* registered file of a whole-file chain */
+            uint8_t parts;  /* completions of the kernel still to come */
+            uint8_t longer; /* the chain's probe found more behind what it read */
+        } uring;
+        struct {
+            uint16_t delay; /* reaps that the result is still held back */
+        } simulated;
+    } engine;
+    uint16_t rounds;     /* submissions so far */
+    uint8_t code;        /* enum tdl_fop_code */
+    uint8_t asked;       /* cancel was asked for */
+    uint8_t cancel_sent; /* a close or a walk over all has asked the engine to cancel it */
+    uint8_t routed;      /* where it is in flight: the engine, its polling thread, or a worker */
+    uint8_t leads;       /* others of the same kind and file take this one's result */
 };
 
 /* Prepare an operation that does nothing.
@@ -229,7 +246,7 @@ void tdl_fop_copy(struct tdl_fop *op, int in_fd, uint64_t in_offset, int out_fd,
  * Thread:  any; the operation must be IDLE
  * Owns:    path and buffer until the operation is returned, the buffer as for tdl_fop_read; no descriptor is ever the caller's
  * Errors:  none here; the result carries the first -errno of the three
- * Cost:    O(1), no syscall; one submission of three linked entries on a ring */
+ * Cost:    O(1), no syscall; one submission of four linked entries on a ring */
 void tdl_fop_read_file(struct tdl_fop *op, int directory_fd, const char *path, void *buffer, size_t length);
 
 /* The operation whose link this is.

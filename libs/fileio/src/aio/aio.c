@@ -249,7 +249,7 @@ static uint32_t collect(struct tdl_fio *f, struct iocb **batch)
         block->aio_flags = IOCB_FLAG_RESFD;
         block->aio_resfd = (uint32_t)a->event_fd;
         block->aio_data = (uint64_t)(uintptr_t)op;
-        op->work = block;
+        op->with.block = block;
         tdl__fio_sent(f, op, TDL__ROUTE_ENGINE);
         batch[count++] = block;
     }
@@ -258,8 +258,8 @@ static uint32_t collect(struct tdl_fio *f, struct iocb **batch)
 
 static void give_back(struct aio *a, struct tdl_fop *op)
 {
-    a->free[a->free_count++] = (struct iocb *)op->work;
-    op->work = NULL;
+    a->free[a->free_count++] = op->with.block;
+    op->with.block = NULL;
 }
 
 /* The kernel refused the first of `count` blocks; true when the others may be tried. */

@@ -72,7 +72,7 @@ static void submit(struct tdl_fio *f)
     f->stats.submit_calls += f->staged_count > 0;
     while ((op = tdl__fio_first(f)) != NULL) {
         tdl__fio_sent(f, op, TDL__ROUTE_ENGINE);
-        op->slot =
+        op->engine.simulated.delay =
             f->options.simulation.delay_max > 0 ? (uint16_t)draw(s, f->options.simulation.delay_max + 1) : 0;
     }
     show(f);
@@ -128,8 +128,8 @@ static void reap(struct tdl_fio *f)
     for (uint32_t left = before; left > 0; left--) {
         struct tdl_fop *op = TDL_CONTAINER_OF(node, struct tdl_fop, node);
         node = node->next == &f->inflight ? f->inflight.next : node->next;
-        if (op->slot > 0) {
-            op->slot--;
+        if (op->engine.simulated.delay > 0) {
+            op->engine.simulated.delay--;
         } else {
             complete(f, op);
         }

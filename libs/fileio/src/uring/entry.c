@@ -100,23 +100,24 @@ static void prepare_chain(struct tdl_ring *r, struct tdl_fop *op)
     /* A registered file is never inherited, and the kernel refuses O_CLOEXEC for one. */
     tdl_sqe_fill(sqe, IORING_OP_OPENAT, op->fd, op->at.path, 0, 0);
     sqe->open_flags = op->flags & ~(uint32_t)O_CLOEXEC;
-    sqe->file_index = (uint32_t)op->slot + 1; /* of registered files, where 0 is none */
+    sqe->file_index = (uint32_t)op->engine.uring.slot + 1; /* of registered files, where 0 is none */
     sqe->flags |= IOSQE_IO_LINK;
     sqe->user_data = tdl__uring_data(op, TDL__PART_OPEN);
     sqe = tdl_ring_sqe(r);
     unsigned length = (unsigned)(op->length < TDL__CHUNK_MAX ? op->length : TDL__CHUNK_MAX);
-    tdl_sqe_fill(sqe, IORING_OP_READ, op->slot, op->to.buffer, length, TDL_FOP_POSITION);
+    tdl_sqe_fill(sqe, IORING_OP_READ, op->engine.uring.slot, op->to.buffer, length, TDL_FOP_POSITION);
     sqe->flags |= IOSQE_FIXED_FILE | IOSQE_IO_HARDLINK;
     sqe->user_data = tdl__uring_data(op, TDL__PART_READ);
     sqe = tdl_ring_sqe(r);
-    tdl_sqe_fill(sqe, IORING_OP_READ, op->slot, &probe_byte, 1, TDL_FOP_POSITION);
+    tdl_sqe_fill(sqe, IORING_OP_READ, op->engine.uring.slot, &probe_byte, 1, TDL_FOP_POSITION);
     sqe->flags |= IOSQE_FIXED_FILE | IOSQE_IO_HARDLINK;
     sqe->user_data = tdl__uring_data(op, TDL__PART_PROBE);
     sqe = tdl_ring_sqe(r);
     tdl_sqe_fill(sqe, IORING_OP_CLOSE, 0, NULL, 0, 0);
-    sqe->file_index = (uint32_t)op->slot + 1;
+    sqe->file_index = (uint32_t)op->engine.uring.slot + 1;
     sqe->user_data = tdl__uring_data(op, TDL__PART_CLOSE);
-    op->parts = TDL__CHAIN_PARTS;
+    op->engine.uring.parts = TDL__CHAIN_PARTS;
+    op->engine.uring.longer = 0;
     op->result = 0;
     op->done = 0;
 }
@@ -134,7 +135,7 @@ void tdl__uring_prepare(const struct tdl_fio *f, struct tdl_ring *r, struct tdl_
         prepare_single(sqe, op);
     }
     sqe->user_data = tdl__uring_data(op, TDL__PART_WHOLE);
-    op->parts = 1;
+    op->engine.uring.parts = 1;
 }
 
 static const uint8_t kernel_op[TDL_FOP_CODES] = {

@@ -173,7 +173,7 @@ static bool take_slot(struct tdl__uring *u, struct tdl_fop *op)
     }
     unsigned slot = (unsigned)__builtin_ctzll(u->free_slots);
     u->free_slots &= u->free_slots - 1;
-    op->slot = (uint16_t)slot;
+    op->engine.uring.slot = (uint16_t)slot;
     return true;
 }
 
@@ -239,11 +239,11 @@ static void refuse(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring *r, 
             continue;
         }
         struct tdl_fop *op = tdl__uring_op(data);
-        if (--op->parts > 0) {
+        if (--op->engine.uring.parts > 0) {
             continue;
         }
         if (op->code == TDL_FOP_READ_FILE) {
-            u->free_slots |= UINT64_C(1) << op->slot;
+            u->free_slots |= UINT64_C(1) << op->engine.uring.slot;
         }
         tdl__fio_finish(f, op, error);
     }
@@ -361,15 +361,15 @@ static void chain_part(struct tdl_fio *f, struct tdl__uring *u, struct tdl_fop *
         op->result = res;
     }
     if (part == TDL__PART_PROBE && res > 0) {
-        op->done = 1; /* there is more behind a short read */
+        op->engine.uring.longer = 1; /* there is more behind a short read */
     }
-    if (--op->parts > 0) {
+    if (--op->engine.uring.parts > 0) {
         /* A hard link survives the read's cancelation, and a FIFO's probe would wait for a writer. */
         u->probe_runs_on = u->probe_runs_on || (op->asked && part == TDL__PART_READ);
         return;
     }
-    u->free_slots |= UINT64_C(1) << op->slot;
-    if (op->done != 0 && op->result >= 0 && op->result < (int64_t)op->length && !op->asked) {
+    u->free_slots |= UINT64_C(1) << op->engine.uring.slot;
+    if (op->engine.uring.longer && op->result >= 0 && op->result < (int64_t)op->length && !op->asked) {
         tdl__fio_unsent(f, op);
         op->routed = TDL__ROUTE_WORKERS;
         f->resubmit++;
@@ -521,7 +521,7 @@ static struct tdl_fop *first_unasked(struct tdl_fio *f)
 {
     for (struct tdl_node *node = f->inflight.next; node != &f->inflight; node = node->next) {
         struct tdl_fop *op = TDL_CONTAINER_OF(node, struct tdl_fop, node);
-        if (op->link.flags == 0) {
+        if (op->cancel_sent == 0) {
             return op;
         }
     }
@@ -535,7 +535,7 @@ static void cancel_all(struct tdl_fio *f)
     bool any = (u->main.setup_flags & (IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SINGLE_ISSUER)) != 0;
     struct tdl_fop *op;
     while ((op = first_unasked(f)) != NULL) {
-        op->link.flags = 1;
+        op->cancel_sent = 1;
         if (op->routed == TDL__ROUTE_WORKERS || !any) {
             cancel(f, op);
         } else {
