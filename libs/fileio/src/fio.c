@@ -1,4 +1,5 @@
 /* The context: operations move from waiting to staged to flight to finished; the engine only does the two middle steps. */
+#include "budget.h"
 #include "internal.h"
 #include "workers.h"
 
@@ -72,8 +73,7 @@ int tdl_fio_open(struct tdl_fio *f, const struct tdl_fio_options *options)
     tdl_node_init(&f->joined);
     tdl_node_init(&f->closing);
     f->inflight_max = o->inflight_max;
-    f->looked_fd = -1;
-    f->copied_fd = -1;
+    f->bounced_fd = -1;
     tdl_fork_watch();
     f->fork_epoch = tdl_fork_count();
     f->state = TDL_FIO_NEW;
@@ -169,7 +169,8 @@ int tdl__fio_provide(struct tdl_fio *f, struct tdl_fop *op)
 /* Known to need aligned memory: the kernel is not asked first. */
 static void align_early(const struct tdl_fio *f, struct tdl_fop *op)
 {
-    if (op->fd == f->copied_fd && op->done == 0 && op->own.bounce == NULL && tdl__transfer_is_unaligned(op)) {
+    if (op->fd == f->bounced_fd && op->done == 0 && op->own.bounce == NULL &&
+        tdl__transfer_is_unaligned(op)) {
         (void)tdl__transfer_make_bounce(op);
     }
 }
@@ -220,7 +221,7 @@ static bool hold_close(struct tdl_fio *f, struct tdl_fop *op)
 
 struct tdl_fop *tdl__fio_first(struct tdl_fio *f)
 {
-    while (tdl_node_is_linked(&f->staged) && f->submit_spent_ns <= f->options.step_ns / 4) {
+    while (tdl_node_is_linked(&f->staged) && tdl__budget_may_submit(f)) {
         struct tdl_fop *op = of_node(f->staged.next);
         if (op->code == TDL_FOP_CLOSE && hold_close(f, op)) {
             continue;
@@ -246,9 +247,8 @@ void tdl__fio_sent(struct tdl_fio *f, struct tdl_fop *op, enum tdl__route route)
     f->inflight_count++;
     f->stats.submissions++;
     tdl__join_ends(f, op);
-    if (f->hot && route != TDL__ROUTE_WORKERS && op->code == TDL_FOP_READ) {
-        f->submit_spent_ns +=
-            tdl__hit_ns(1, op->length < f->options.chunk_max ? op->length : f->options.chunk_max);
+    if (route != TDL__ROUTE_WORKERS && op->code == TDL_FOP_READ) {
+        tdl__budget_submitted(f, op->length);
     }
 }
 
@@ -333,7 +333,7 @@ void tdl__fio_complete(struct tdl_fio *f, struct tdl_fop *op, int64_t res)
     if (res == -EINVAL && op->own.bounce == NULL && tdl__transfer_wants_bounce(op)) {
         tdl__fio_unsent(f, op);
         if (tdl__transfer_make_bounce(op)) {
-            f->copied_fd = op->fd;
+            f->bounced_fd = op->fd;
         } else {
             op->routed = TDL__ROUTE_WORKERS;
         }
@@ -480,7 +480,7 @@ int tdl_fio_wait(struct tdl_fio *f, uint64_t timeout_ns)
     if (f->staged_count + f->inflight_count == 0) {
         return -EDEADLK;
     }
-    f->submit_spent_ns = 0;
+    tdl__budget_renew_submissions(f);
     return f->engine->wait(f, timeout_ns);
 }
 
@@ -550,7 +550,7 @@ int tdl_fio_drain(struct tdl_fio *f, struct tdl_queue *out)
 {
     while (!tdl_fio_is_idle(f)) {
         if (f->staged_count > 0) {
-            f->submit_spent_ns = 0;
+            tdl__budget_renew_submissions(f);
             int rc = tdl_fio_flush(f);
             if (rc < 0) {
                 return rc;

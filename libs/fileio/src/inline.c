@@ -1,4 +1,5 @@
 /* Answers without waiting: what the page cache holds is copied at once, as long as the inline budget lasts. */
+#include "budget.h"
 #include "calls.h"
 #include "internal.h"
 
@@ -10,48 +11,11 @@
 /* A longer read is left to the engine, since its copy alone would exceed a turn's budget. */
 #define INLINE_BYTES_MAX (512u << 10)
 
-/* Misses in a row after which the backoff begins, and those at which it is longest. */
-#define MISSES_FREE 3u
-#define MISSES_MAX (MISSES_FREE + 6u)
-
-/* Estimated, not measured: reading a clock for each answer would cost a tenth of it. */
-static void spend(struct tdl_fio *f, uint64_t calls, uint64_t bytes)
-{
-    f->step_spent_ns += tdl__hit_ns(calls, bytes);
-}
-
-/* A direct read with RWF_NOWAIT still waits for the disk; only an aligned one can be a direct read. One look at a descriptor
- * serves a turn: should its number be given to another file meanwhile, a read that waits is all that can come of it. */
+/* A direct read with RWF_NOWAIT still waits for the disk; only an aligned one can be a direct read. */
 static bool may_be_direct(struct tdl_fio *f, const struct tdl_fop *op, uint64_t length)
 {
-    if (((uintptr_t)op->at.buffer & 3) != 0 || !tdl__is_on_sector(length | op->offset)) {
-        return false;
-    }
-    if (op->fd != f->looked_fd) {
-        int flags = fcntl(op->fd, F_GETFL);
-        f->looked_fd = op->fd;
-        f->looked_direct = flags < 0 || (flags & O_DIRECT) != 0;
-    }
-    return f->looked_direct;
-}
-
-/* A miss costs its call and begins the read of one page alone, which the kernel would do better for the whole batch. So after
- * MISSES_FREE misses in a row inline attempts are skipped with exponential backoff, up to one turn's budget. */
-static void count_miss(struct tdl_fio *f)
-{
-    f->stats.missed++;
-    f->hot = false;
-    if (f->misses < MISSES_MAX) {
-        f->misses = (uint8_t)(f->misses + 1u);
-    }
-    f->untried_ns = f->misses > MISSES_FREE ? f->options.step_ns >> (MISSES_MAX - f->misses) : 0;
-}
-
-static void count_hit(struct tdl_fio *f)
-{
-    f->stats.inlined++;
-    f->hot = true;
-    f->misses = 0;
+    return ((uintptr_t)op->at.buffer & 3) == 0 && tdl__is_on_sector(length | op->offset) &&
+           tdl__budget_is_direct(f, op->fd);
 }
 
 static int try_read(struct tdl_fio *f, struct tdl_fop *op)
@@ -60,12 +24,7 @@ static int try_read(struct tdl_fio *f, struct tdl_fop *op)
     if (length == 0 || length > INLINE_BYTES_MAX || op->offset > INT64_MAX || may_be_direct(f, op, length)) {
         return 0;
     }
-    if (f->untried_ns > 0) {
-        uint32_t cost = tdl__hit_ns(1, length);
-        f->untried_ns = cost < f->untried_ns ? f->untried_ns - cost : 0;
-        return 0;
-    }
-    if (tdl__fio_provide(f, op) != 0) {
+    if (tdl__budget_skips(f, length) || tdl__fio_provide(f, op) != 0) {
         return 0;
     }
     for (unsigned calls = 1;; calls++) {
@@ -73,15 +32,15 @@ static int try_read(struct tdl_fio *f, struct tdl_fop *op)
                             .iov_len = (size_t)(length - op->done)};
         ssize_t got = tdl__preadv2(op->fd, &one, 1, (off_t)(op->offset + op->done), RWF_NOWAIT);
         if (got < 0) {
-            spend(f, calls, op->done);
-            count_miss(f);
+            tdl__budget_spend(f, calls, op->done);
+            tdl__budget_miss(f);
             return 0; /* what was copied stays: the staged operation goes on behind it */
         }
         op->done += (uint64_t)got;
         if (got == 0 || op->done == length) {
             op->result = (int64_t)op->done;
-            spend(f, calls, op->done);
-            count_hit(f);
+            tdl__budget_spend(f, calls, op->done);
+            tdl__budget_hit(f);
             return 1;
         }
     }
@@ -100,7 +59,7 @@ static int try_read_file(struct tdl_fio *f, struct tdl_fop *op)
         return 0;
     }
     int fd = open_cached(op);
-    spend(f, 4, 0);
+    tdl__budget_spend(f, 4, 0);
     if (fd < 0) {
         return 0;
     }
@@ -115,7 +74,7 @@ static int try_read_file(struct tdl_fio *f, struct tdl_fop *op)
         done += (uint64_t)got;
     }
     (void)close(fd);
-    spend(f, 0, done);
+    tdl__budget_spend(f, 0, done);
     if (got < 0) {
         return 0;
     }
@@ -131,7 +90,7 @@ static int try_statx(struct tdl_fio *f, struct tdl_fop *op)
         return 0;
     }
     int rc = tdl__statx(op->fd, op->at.path, (int)(op->flags | AT_STATX_DONT_SYNC), op->mode, op->to.statx);
-    spend(f, 1, 0);
+    tdl__budget_spend(f, 1, 0);
     if (rc != 0) {
         return 0;
     }

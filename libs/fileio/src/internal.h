@@ -157,12 +157,6 @@ bool tdl__fd_is_file(int fd);
 /* In a forked child: everything fails with -ECANCELED, the parent's engine is forgotten, the next call starts a fresh one. */
 void tdl__fio_after_fork(struct tdl_fio *f);
 
-/* What a read from the page cache is taken to cost: the call, and the copy. */
-static inline uint32_t tdl__hit_ns(uint64_t calls, uint64_t bytes)
-{
-    return (uint32_t)(calls * 600u + bytes / 8u);
-}
-
 /* poll() on one descriptor, its own function so that a stack trace says what is waited for. */
 int tdl__fio_wait_readable(int fd, uint64_t timeout_ns);
 

@@ -1,5 +1,6 @@
 /* A context for file operations: stage many, submit them with one system call, collect what is finished.
- * One owner thread drives it; nothing is called back: reap returns a list.
+ * One owner thread drives it. Results are not called back, reap returns a list; the one thing that is called is
+ * options.provide, by a submission, for a read that has no buffer yet.
  *
  *     struct tdl_fio fio;
  *     struct tdl_fop op;
@@ -45,7 +46,11 @@ enum tdl_fio_engine {
     TDL_FIO_ENGINES,     /* how many there are */
 };
 
+/* Descriptors whose syncs may be joined at the same time, by the lowest bits of their numbers. */
 #define TDL_FIO_LEADERS 8u
+
+/* A turn has twice step_ns: of it this part of one step_ns is for submissions, and the rest for inline answers. */
+#define TDL_FIO_SUBMIT_SHARE 4u
 
 enum tdl_fio_mode {
     TDL_FIO_ADAPTIVE,  /* the first operation at once while nothing is in flight, then batches */
@@ -91,8 +96,7 @@ struct tdl_fio_caps {
     uint32_t ring_flags; /* IORING_SETUP_* that the kernel took */
     uint32_t sq_entries;
     uint32_t cq_entries;
-    uint32_t
-        kernel_ops; /* bit per enum tdl_fop_code that the kernel runs itself; the others run on workers */
+    uint32_t kernel_ops; /* bit per enum tdl_fop_code that the kernel runs itself; workers run the others */
     bool sqpoll;
     bool single_syscall; /* a flush costs one system call however many are staged */
 };
@@ -116,6 +120,19 @@ enum tdl_fio_state {
     TDL_FIO_RUNNING,
 };
 
+/* How much a turn may spend on answers out of the page cache (docs/fileio.md), and when an attempt is worth its call. */
+struct tdl_fio_budget {
+    uint32_t spent_ns; /* estimated cost of this turn's inline answers */
+    uint32_t limit_ns; /* how far that may go for the caller who is about to go on */
+    uint32_t
+        submit_spent_ns; /* estimated cost of the reads of the page cache among this turn's submissions */
+    uint32_t skip_ns;    /* estimated cost of the reads to skip before the next inline attempt */
+    int direct_fd;       /* descriptor whose O_DIRECT flag was read in this turn, -1 if none */
+    bool direct;         /* that flag */
+    bool hot;            /* the last inline attempt to read hit the page cache */
+    uint8_t misses;      /* inline attempts to read that missed, in a row */
+};
+
 struct tdl_fio {
     const struct tdl__fio_engine *engine;
     void *backend; /* the engine's own struct */
@@ -130,20 +147,13 @@ struct tdl_fio {
     uint32_t staged_count;
     uint32_t inflight_count;
     uint32_t inflight_max;
-    uint32_t step_spent_ns;
-    uint32_t step_limit_ns;   /* how far that may go now */
-    uint32_t untried_ns;      /* estimated cost of the reads to skip before the next inline attempt */
-    uint32_t submit_spent_ns; /* what reads of the page cache cost this turn's submissions */
-    int copied_fd; /* last descriptor that required an aligned buffer, -1 if none; the number may be another file's by now */
-    int looked_fd; /* descriptor whose O_DIRECT flag was read in this turn, -1 if none */
+    int bounced_fd; /* last one that required an aligned buffer, -1 if none; it may be another file's by now */
     uint32_t fork_epoch;
     const char *pinned; /* memory that the kernel holds, NULL for none */
     size_t pinned_bytes;
-    uint32_t resubmit;  /* continuations staged by a completion */
-    bool held;          /* more is about to be staged: tdl_fio_hold */
-    bool hot;           /* the last read that was tried inline hit the page cache */
-    bool looked_direct; /* that flag */
-    uint8_t misses;     /* reads tried inline in a row that missed */
+    uint32_t resubmit; /* continuations staged by a completion */
+    bool held;         /* more is about to be staged: tdl_fio_hold */
+    struct tdl_fio_budget budget;
     enum tdl_fio_state state;
     struct tdl_fio_options options;
     struct tdl_fio_caps caps;
@@ -185,10 +195,10 @@ int tdl_fio_try(struct tdl_fio *f, struct tdl_fop *op);
  * Cost:    O(1) */
 TDL_INLINE void tdl_fio_step(struct tdl_fio *f)
 {
-    f->step_spent_ns = 0;
-    f->step_limit_ns = f->options.step_ns;
-    f->submit_spent_ns = 0;
-    f->looked_fd = -1;
+    f->budget.spent_ns = 0;
+    f->budget.limit_ns = f->options.step_ns;
+    f->budget.submit_spent_ns = 0;
+    f->budget.direct_fd = -1;
 }
 
 /* `callers` who waited go on in this turn, and the next one is about to: it may have its share of the inline answers left,
@@ -199,9 +209,10 @@ TDL_INLINE void tdl_fio_step(struct tdl_fio *f)
  * Cost:    O(1) */
 TDL_INLINE void tdl_fio_share(struct tdl_fio *f, size_t callers)
 {
-    uint32_t all = f->options.step_ns * 2 - f->options.step_ns / 4;
-    uint32_t left = f->step_spent_ns < all ? (uint32_t)((all - f->step_spent_ns) / callers) : 0;
-    f->step_limit_ns = f->step_spent_ns + (left < f->options.step_ns ? left : f->options.step_ns);
+    const struct tdl_fio_budget *b = &f->budget;
+    uint32_t step_ns = f->options.step_ns, all = step_ns * 2 - step_ns / TDL_FIO_SUBMIT_SHARE;
+    uint32_t left = b->spent_ns < all ? (uint32_t)((all - b->spent_ns) / callers) : 0;
+    f->budget.limit_ns = b->spent_ns + (left < step_ns ? left : step_ns);
 }
 
 /* True when this turn's inline answers are used up.
@@ -211,7 +222,7 @@ TDL_INLINE void tdl_fio_share(struct tdl_fio *f, size_t callers)
  * Cost:    O(1) */
 TDL_INLINE bool tdl_fio_step_is_spent(const struct tdl_fio *f)
 {
-    return f->step_spent_ns >= f->step_limit_ns;
+    return f->budget.spent_ns >= f->budget.limit_ns;
 }
 
 /* Take an operation for the next flush, or flush at once where the mode says so. Over the in-flight limit it waits its turn.
@@ -250,6 +261,47 @@ TDL_INLINE void tdl_fio_hold(struct tdl_fio *f, bool held)
 TDL_INLINE bool tdl_fio_wants_flush(const struct tdl_fio *f)
 {
     return f->staged_count != 0;
+}
+
+/* True when reap would return something that has finished already.
+ * Thread:  owner
+ * Owns:    nothing
+ * Errors:  none
+ * Cost:    O(1) */
+TDL_INLINE bool tdl_fio_has_finished(const struct tdl_fio *f)
+{
+    return !tdl_queue_is_empty(&f->finished);
+}
+
+/* Give back what reap returned and the caller will look at later; the next reap returns it first.
+ * Thread:  owner
+ * Owns:    the operations in `taken`, which is empty then, belong to the context again
+ * Errors:  none
+ * Cost:    O(1) */
+TDL_INLINE void tdl_fio_put_back(struct tdl_fio *f, struct tdl_queue *taken)
+{
+    tdl_queue_splice(taken, &f->finished);
+    tdl_queue_splice(&f->finished, taken);
+}
+
+/* Counts of what was done so far.
+ * Thread:  owner
+ * Owns:    the context
+ * Errors:  none
+ * Cost:    O(1) */
+TDL_INLINE const struct tdl_fio_stats *tdl_fio_stats(const struct tdl_fio *f)
+{
+    return &f->stats;
+}
+
+/* Operations that may be staged and in flight at once; the others wait.
+ * Thread:  owner
+ * Owns:    nothing
+ * Errors:  none
+ * Cost:    O(1) */
+TDL_INLINE uint32_t tdl_fio_inflight_max(const struct tdl_fio *f)
+{
+    return f->inflight_max;
 }
 
 /* Append the finished operations to `out`, in the order in which they finished; returns how many.

@@ -323,7 +323,7 @@ static struct tdl_ring *choose(struct tdl_fio *f, struct tdl__uring *u)
     /* What the page cache holds is answered in the enter itself, and all but reads go on to kernel workers anyway: the thread
      * would only spin while they work. */
     const struct tdl_fop *first = tdl__fio_first(f);
-    if (f->hot || first == NULL || (first->code != TDL_FOP_READ && first->code != TDL_FOP_READV)) {
+    if (f->budget.hot || first == NULL || (first->code != TDL_FOP_READ && first->code != TDL_FOP_READV)) {
         return &u->main;
     }
     if (f->staged_count >= POLLER_BATCH || u->streak >= POLLER_STREAK || !tdl_ring_sleeps(&u->poller)) {

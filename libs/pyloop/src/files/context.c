@@ -99,7 +99,7 @@ int tdl__files_schedule(FileContext *c)
     if (c->soon || c->listed || c->dispatching || c->loop == NULL || c->closed) {
         return 0;
     }
-    if (c->native && tdl_queue_is_empty(&c->fio.finished)) {
+    if (c->native && !tdl_fio_has_finished(&c->fio)) {
         c->next_staged = TDL_LOOP(c->loop)->files;
         TDL_LOOP(c->loop)->files = c;
         c->listed = true;
@@ -117,7 +117,7 @@ void tdl__files_before_poll(TdlLoop *loop)
         c->next_staged = NULL;
         c->listed = false;
         (void)tdl_fio_flush(&c->fio);
-        bool more = tdl_fio_wants_flush(&c->fio) || !tdl_queue_is_empty(&c->fio.finished);
+        bool more = tdl_fio_wants_flush(&c->fio) || tdl_fio_has_finished(&c->fio);
         if (more && !c->soon) {
             Py_INCREF(c);
             if (step_soon(c) < 0) {
@@ -204,7 +204,7 @@ int tdl__files_start(FileContext *c, FileOp *op)
     if (bind_loop(c) < 0 || stage(c, op) < 0) {
         return -1;
     }
-    bool work = tdl_fio_wants_flush(&c->fio) || !tdl_queue_is_empty(&c->fio.finished);
+    bool work = tdl_fio_wants_flush(&c->fio) || tdl_fio_has_finished(&c->fio);
     return work ? tdl__files_schedule(c) : 0;
 }
 
@@ -259,7 +259,7 @@ static int dispatch(FileContext *c, struct tdl_queue *finished, size_t count)
 /* Another step where something is left; also when this one ends by an exception that stops the loop, since it may run again. */
 static int go_on(FileContext *c, int rc)
 {
-    if (!tdl_fio_wants_flush(&c->fio) && tdl_queue_is_empty(&c->fio.finished)) {
+    if (!tdl_fio_wants_flush(&c->fio) && !tdl_fio_has_finished(&c->fio)) {
         return rc;
     }
     PyObject *stopped = rc < 0 ? PyErr_GetRaisedException() : NULL;
@@ -289,8 +289,7 @@ static PyObject *step(FileContext *c)
     c->step_thread = PyThread_get_thread_ident();
     tdl_fio_hold(&c->fio, true);
     int rc = dispatch(c, &finished, count);
-    tdl_queue_splice(&finished, &c->fio.finished);
-    tdl_queue_splice(&c->fio.finished, &finished);
+    tdl_fio_put_back(&c->fio, &finished);
     tdl_fio_hold(&c->fio, false);
     c->dispatching = false;
     if (!c->closed) {
@@ -538,7 +537,7 @@ static PyObject *context_wait(PyObject *self, PyObject *arg)
         return NULL;
     }
     int ready = 1;
-    if (tdl_queue_is_empty(&c->fio.finished)) {
+    if (!tdl_fio_has_finished(&c->fio)) {
         ready = wait_for_results(c, fd, seconds);
         if (check_open(c) < 0 || (ready < 0 && PyErr_CheckSignals() < 0)) {
             return NULL;
@@ -560,8 +559,8 @@ static PyObject *context_caps(PyObject *self, PyObject *Py_UNUSED(ignored))
         errno = -rc;
         return PyErr_SetFromErrno(PyExc_OSError);
     }
-    const struct tdl_fio_caps *caps = &c->fio.caps;
-    const struct tdl_fio_stats *stats = &c->fio.stats;
+    const struct tdl_fio_caps *caps = tdl_fio_caps(&c->fio);
+    const struct tdl_fio_stats *stats = tdl_fio_stats(&c->fio);
     return Py_BuildValue("{s:s,s:s,s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:O,s:O,s:K,s:K,s:K,s:K,s:K,s:K}", "engine",
                          tdl_fio_engine_name(caps->engine), "mode", mode_names[caps->mode], "refused",
                          tdl_fio_engine_name(caps->refused_engine), "refused_code", caps->refused_code,
@@ -692,7 +691,7 @@ static PyObject *get_closed(PyObject *self, void *Py_UNUSED(closure))
 
 static PyObject *get_max_requests(PyObject *self, void *Py_UNUSED(closure))
 {
-    return PyLong_FromUnsignedLong(TDL_FILE_CONTEXT(self)->fio.inflight_max);
+    return PyLong_FromUnsignedLong(tdl_fio_inflight_max(&TDL_FILE_CONTEXT(self)->fio));
 }
 
 static PyMethodDef context_methods[] = {

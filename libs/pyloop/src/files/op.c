@@ -420,7 +420,7 @@ static void wait_until_parted(FileOp *op)
             struct tdl_queue finished;
             tdl_queue_init(&finished);
             (void)tdl_fio_reap(&c->fio, &finished);
-            tdl_queue_splice(&c->fio.finished, &finished);
+            tdl_fio_put_back(&c->fio, &finished);
             op->lingers = tdl_fio_borrows(&c->fio, &op->fop);
         }
     }
