@@ -78,6 +78,7 @@ void tdl__budget_renew_submissions(struct tdl_fio *f)
 /* Should the number be given to another file within the turn, a read that waits is all that can come of it. */
 bool tdl__budget_is_direct(struct tdl_fio *f, int fd)
 {
+    TDL_ASSERT(f->budget.direct_fd >= -1);
     if (fd != f->budget.direct_fd) {
         int flags = fcntl(fd, F_GETFL);
         f->budget.direct_fd = fd;

@@ -23,20 +23,6 @@ static struct tdl_fop *of_node(struct tdl_node *node)
     return TDL_CONTAINER_OF(node, struct tdl_fop, node);
 }
 
-static const struct tdl__fio_engine *engine_of(enum tdl_fio_engine id)
-{
-    switch (id) {
-    case TDL_FIO_LINUX_AIO:
-        return &tdl__fio_aio;
-    case TDL_FIO_THREADS:
-        return &tdl__fio_threads;
-    case TDL_FIO_SIMULATED:
-        return &tdl__fio_simulated;
-    default:
-        return &tdl__fio_uring;
-    }
-}
-
 int tdl_fio_open(struct tdl_fio *f, const struct tdl_fio_options *options)
 {
     memset(f, 0, sizeof *f);
@@ -83,12 +69,14 @@ int tdl_fio_open(struct tdl_fio *f, const struct tdl_fio_options *options)
 
 static int start_engine(struct tdl_fio *f, enum tdl_fio_engine id)
 {
-    f->engine = engine_of(id);
+    f->engine = tdl__engine_of(id);
     f->caps.engine = id;
     f->caps.mode = f->options.mode;
     f->caps.inflight_max = f->inflight_max;
     int rc = f->engine->start(f);
+    TDL_ASSERT(f->state == TDL_FIO_NEW);
     if (rc == 0) {
+        TDL_ASSERT(f->backend != NULL || id == TDL_FIO_THREADS);
         f->state = TDL_FIO_RUNNING;
     } else {
         f->engine = NULL;
@@ -153,217 +141,6 @@ int tdl_fio_register(struct tdl_fio *f, void *memory, size_t length)
     return rc;
 }
 
-static bool lacks_buffer(const struct tdl_fop *op)
-{
-    if (op->code == TDL_FOP_READ) {
-        return op->at.buffer == NULL;
-    }
-    return op->code == TDL_FOP_READ_FILE && op->to.buffer == NULL;
-}
-
-int tdl__fio_provide(struct tdl_fio *f, struct tdl_fop *op)
-{
-    return f->options.provide != NULL && lacks_buffer(op) ? f->options.provide(op) : 0;
-}
-
-/* Known to need aligned memory: the kernel is not asked first. */
-static void align_early(const struct tdl_fio *f, struct tdl_fop *op)
-{
-    if (op->fd == f->bounced_fd && op->done == 0 && op->own.bounce == NULL &&
-        tdl__transfer_is_unaligned(op)) {
-        (void)tdl__transfer_make_bounce(op);
-    }
-}
-
-static bool borrows(const struct tdl_fio *f, const struct tdl_fop *op)
-{
-    return op->routed == TDL__ROUTE_WORKERS || f->engine->borrows(f, op);
-}
-
-/* The first operation in flight on this descriptor that may still look it up by its number: all but the transfers that the
- * kernel has taken and that will not be continued, since only those of files are. */
-static struct tdl_fop *first_borrower(const struct tdl_fio *f, int fd, bool unasked)
-{
-    int is_file = -1;
-    for (struct tdl_node *node = f->inflight.next; node != &f->inflight; node = node->next) {
-        struct tdl_fop *op = of_node(node);
-        if ((op->fd != fd && op->fd2 != fd) || (unasked && op->cancel_sent != 0)) {
-            continue;
-        }
-        if (is_file < 0) {
-            is_file = tdl__fd_is_file(fd);
-        }
-        if (is_file || !tdl__fop_is_transfer(op) || borrows(f, op)) {
-            return op;
-        }
-    }
-    return NULL;
-}
-
-/* A close goes behind what was begun before it: a number that is free too early is soon another's. What waits for another
- * program does not keep it waiting, it is canceled. True when the close has to wait. */
-static bool hold_close(struct tdl_fio *f, struct tdl_fop *op)
-{
-    if (op->fd < 0 || first_borrower(f, op->fd, false) == NULL) {
-        return false;
-    }
-    tdl_node_remove(&op->node);
-    tdl_node_insert_before(&f->closing, &op->node);
-    op->link.state = TDL_FOP_WAITING;
-    f->staged_count--;
-    struct tdl_fop *other;
-    while (!tdl__fd_is_file(op->fd) && (other = first_borrower(f, op->fd, true)) != NULL) {
-        other->cancel_sent = 1;
-        f->engine->cancel(f, other);
-    }
-    return true;
-}
-
-struct tdl_fop *tdl__fio_first(struct tdl_fio *f)
-{
-    while (tdl_node_is_linked(&f->staged) && tdl__budget_may_submit(f)) {
-        struct tdl_fop *op = of_node(f->staged.next);
-        if (op->code == TDL_FOP_CLOSE && hold_close(f, op)) {
-            continue;
-        }
-        int rc = tdl__fio_provide(f, op);
-        if (rc == 0) {
-            align_early(f, op);
-            return op;
-        }
-        tdl__fio_finish(f, op, rc);
-    }
-    return NULL;
-}
-
-void tdl__fio_sent(struct tdl_fio *f, struct tdl_fop *op, enum tdl__route route)
-{
-    TDL_ASSERT(op->link.state == TDL_FOP_STAGED);
-    tdl_node_remove(&op->node);
-    tdl_node_insert_before(&f->inflight, &op->node);
-    op->link.state = TDL_FOP_INFLIGHT;
-    op->routed = (uint8_t)route;
-    f->staged_count--;
-    f->inflight_count++;
-    f->stats.submissions++;
-    tdl__join_ends(f, op);
-    if (route != TDL__ROUTE_WORKERS && op->code == TDL_FOP_READ) {
-        tdl__budget_submitted(f, op->length);
-    }
-}
-
-static void stage_before(struct tdl_fio *f, struct tdl_node *place, struct tdl_fop *op)
-{
-    tdl_node_insert_before(place, &op->node);
-    op->link.state = TDL_FOP_STAGED;
-    f->staged_count++;
-}
-
-static void stage_first(struct tdl_fio *f, struct tdl_fop *op)
-{
-    stage_before(f, f->staged.next, op);
-}
-
-static void leave_flight(struct tdl_fio *f, struct tdl_fop *op)
-{
-    TDL_ASSERT(op->link.state == TDL_FOP_INFLIGHT && f->inflight_count > 0);
-    tdl_node_remove(&op->node);
-    f->inflight_count--;
-}
-
-void tdl__fio_unsent(struct tdl_fio *f, struct tdl_fop *op)
-{
-    leave_flight(f, op);
-    stage_first(f, op);
-    f->stats.submissions--;
-}
-
-/* Back to the stage with the closes that waited for the last one on their descriptor; behind what is to be continued. */
-static void release_closes(struct tdl_fio *f)
-{
-    for (struct tdl_node *node = f->closing.next; node != &f->closing;) {
-        struct tdl_fop *op = of_node(node);
-        node = node->next;
-        if (first_borrower(f, op->fd, false) != NULL) {
-            continue;
-        }
-        tdl_node_remove(&op->node);
-        stage_before(f, &f->staged, op);
-        f->resubmit++;
-    }
-}
-
-void tdl__fio_finish(struct tdl_fio *f, struct tdl_fop *op, int64_t result)
-{
-    if (op->link.state == TDL_FOP_INFLIGHT) {
-        leave_flight(f, op);
-    } else {
-        tdl_node_remove(&op->node);
-        if (op->link.state == TDL_FOP_STAGED) {
-            f->staged_count--;
-        }
-    }
-    tdl__join_ends(f, op);
-    tdl_free(op->own.rest);
-    op->own.rest = NULL;
-    op->result = result;
-    op->link.state = TDL_FOP_DONE;
-    tdl_queue_push(&f->finished, &op->link);
-    f->stats.completed++;
-    if (op->leads) {
-        tdl__join_finish(f, op, result);
-    }
-    if (tdl_node_is_linked(&f->closing)) {
-        release_closes(f);
-    }
-}
-
-/* A canceled operation that the kernel interrupted says EINTR; its owner asked for ECANCELED. */
-static int64_t final_result(const struct tdl_fop *op, int64_t res)
-{
-    return op->asked && res == -EINTR ? -ECANCELED : res;
-}
-
-void tdl__fio_complete(struct tdl_fio *f, struct tdl_fop *op, int64_t res)
-{
-    /* A canceled one is not tried again, so its memory is not what its owner hears of. */
-    if (res == -EINVAL && op->asked && op->own.bounce == NULL && tdl__transfer_is_unaligned(op)) {
-        res = -ECANCELED;
-    }
-    if (res == -EINVAL && op->own.bounce == NULL && tdl__transfer_wants_bounce(op)) {
-        tdl__fio_unsent(f, op);
-        if (tdl__transfer_make_bounce(op)) {
-            f->bounced_fd = op->fd;
-        } else {
-            op->routed = TDL__ROUTE_WORKERS;
-        }
-        f->resubmit++;
-        return;
-    }
-    if (op->own.bounce != NULL && !tdl__fop_is_vectored(op)) {
-        tdl__transfer_take_bounce(op, res);
-    }
-    bool again = tdl__fop_is_transfer(op) ? tdl__transfer_round(op, res, f->options.chunk_max, false)
-                                          : res == -EINTR && !op->asked && op->code != TDL_FOP_CLOSE;
-    if (again) {
-        leave_flight(f, op);
-        stage_first(f, op);
-        f->resubmit++;
-        return;
-    }
-    tdl__fio_finish(f, op, final_result(op, tdl__fop_is_transfer(op) ? op->result : res));
-}
-
-/* Refill the stage from those who wait; the limit counts what is staged and what is in flight. */
-static void admit(struct tdl_fio *f)
-{
-    while (tdl_node_is_linked(&f->waiting) && f->staged_count + f->inflight_count < f->inflight_max) {
-        struct tdl_fop *op = of_node(f->waiting.next);
-        tdl_node_remove(&op->node);
-        stage_before(f, &f->staged, op);
-    }
-}
-
 static bool vector_is_sound(const struct tdl_fop *op)
 {
     return !tdl__fop_is_vectored(op) || (op->length > 0 && op->length <= IOV_MAX);
@@ -400,7 +177,7 @@ int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op)
     op->rounds = 0;
     op->routed = TDL__ROUTE_ENGINE;
     op->cancel_sent = 0;
-    op->link.state = TDL_FOP_WAITING;
+    tdl__fop_enter(op, TDL_FOP_WAITING);
     tdl_node_insert_before(&f->waiting, &op->node);
     if (!vector_is_sound(op) || !offset_is_sound(op)) {
         tdl__fio_finish(f, op, -EINVAL);
@@ -409,7 +186,7 @@ int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op)
     if (tdl__join(f, op)) {
         return 0;
     }
-    admit(f);
+    tdl__fio_admit(f);
     if (op->link.state == TDL_FOP_STAGED && flush_now(f)) {
         f->engine->submit(f);
     }
@@ -434,7 +211,7 @@ static size_t hand_out(struct tdl_fio *f, struct tdl_queue *out)
 {
     size_t count = 0;
     for (struct tdl_link *link = f->finished.head; link != NULL; link = link->next) {
-        link->state = TDL_FOP_IDLE;
+        tdl__fop_enter(tdl_fop_of(link), TDL_FOP_IDLE);
         count++;
     }
     if (out != NULL) {
@@ -461,7 +238,7 @@ size_t tdl_fio_reap(struct tdl_fio *f, struct tdl_queue *out)
         f->engine->submit(f);
     }
     size_t count = hand_out(f, out);
-    admit(f);
+    tdl__fio_admit(f);
     if (f->staged_count > 0 && f->options.mode == TDL_FIO_IMMEDIATE) {
         f->engine->submit(f);
     }
@@ -621,6 +398,7 @@ int tdl_fio_close(struct tdl_fio *f, struct tdl_queue *out)
         }
         tdl__workers_close(f);
     }
+    TDL_ASSERT(f->inflight_count == 0 && f->staged_count == 0);
     f->state = TDL_FIO_CLOSED;
     f->resubmit = 0;
     (void)hand_out(f, out);
@@ -641,6 +419,7 @@ void tdl__fio_after_fork(struct tdl_fio *f)
     cancel_ring(f, &f->staged);
     cancel_ring(f, &f->waiting);
     cancel_ring(f, &f->closing);
+    TDL_ASSERT(f->inflight_count == 0 && f->staged_count == 0);
     f->backend = NULL;
     f->engine = NULL;
     f->state = TDL_FIO_NEW;

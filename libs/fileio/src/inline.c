@@ -37,6 +37,7 @@ static int try_read(struct tdl_fio *f, struct tdl_fop *op)
             return 0; /* what was copied stays: the staged operation goes on behind it */
         }
         op->done += (uint64_t)got;
+        TDL_ASSERT(op->done <= length);
         if (got == 0 || op->done == length) {
             op->result = (int64_t)op->done;
             tdl__budget_spend(f, calls, op->done);
@@ -72,6 +73,7 @@ static int try_read_file(struct tdl_fio *f, struct tdl_fop *op)
             break;
         }
         done += (uint64_t)got;
+        TDL_ASSERT(done <= op->length);
     }
     (void)close(fd);
     tdl__budget_spend(f, 0, done);

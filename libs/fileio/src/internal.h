@@ -66,6 +66,15 @@ extern const struct tdl__fio_engine tdl__fio_aio;
 extern const struct tdl__fio_engine tdl__fio_threads;
 extern const struct tdl__fio_engine tdl__fio_simulated;
 
+/* The engine of a number; io_uring for TDL_FIO_AUTO. */
+const struct tdl__fio_engine *tdl__engine_of(enum tdl_fio_engine id);
+
+/* To the next state; asserts that the move is one of those in fop.h. */
+void tdl__fop_enter(struct tdl_fop *op, enum tdl_fop_state state);
+
+/* Refills the stage from those who wait; the limit counts what is staged and what is in flight. */
+void tdl__fio_admit(struct tdl_fio *f);
+
 /* The first staged operation, NULL if there is none or this turn may submit no more; it stays staged. */
 struct tdl_fop *tdl__fio_first(struct tdl_fio *f);
 

@@ -28,6 +28,7 @@ bool tdl__join(struct tdl_fio *f, struct tdl_fop *op)
     }
     tdl_node_remove(&op->node);
     tdl_node_insert_before(&f->joined, &op->node);
+    TDL_ASSERT(leader != op && leader->link.state != TDL_FOP_DONE);
     op->with.leader = leader;
     leader->leads = 1;
     f->stats.joined++;
@@ -44,6 +45,7 @@ void tdl__join_ends(struct tdl_fio *f, const struct tdl_fop *leader)
 
 void tdl__join_finish(struct tdl_fio *f, struct tdl_fop *leader, int64_t result)
 {
+    TDL_ASSERT(leader->leads && leader->link.state == TDL_FOP_DONE);
     leader->leads = 0;
     for (struct tdl_node *node = f->joined.next; node != &f->joined;) {
         struct tdl_fop *op = of_node(node);
@@ -57,6 +59,7 @@ void tdl__join_finish(struct tdl_fio *f, struct tdl_fop *leader, int64_t result)
 void tdl__join_promote(struct tdl_fio *f, struct tdl_fop *leader)
 {
     struct tdl_fop *heir = NULL;
+    TDL_ASSERT(leader->leads && leader->link.state != TDL_FOP_INFLIGHT);
     for (struct tdl_node *node = f->joined.next; node != &f->joined;) {
         struct tdl_fop *op = of_node(node);
         node = node->next;

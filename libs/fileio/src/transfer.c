@@ -49,6 +49,7 @@ void tdl__transfer_span(const struct tdl_fop *op, uint64_t chunk_max, struct tdl
         span->length = 0;
         return;
     }
+    TDL_ASSERT(op->done <= op->length);
     uint64_t left = op->length - op->done;
     span->buffer = (char *)op->at.buffer + op->done;
     span->vector = NULL;
@@ -71,6 +72,7 @@ static bool vector_advance(struct tdl_fop *op)
 {
     uint64_t into;
     unsigned index = vectors_done(op, &into);
+    TDL_ASSERT(index < op->length);
     unsigned count = (unsigned)(op->length - index);
     if (op->own.rest == NULL) {
         op->own.rest = (struct iovec *)tdl_malloc(sizeof *op->own.rest * (size_t)op->length);
@@ -132,6 +134,7 @@ bool tdl__transfer_wants_bounce(const struct tdl_fop *op)
 bool tdl__transfer_make_bounce(struct tdl_fop *op)
 {
     size_t length = op->length < TDL__BOUNCE_BYTES ? (size_t)op->length : TDL__BOUNCE_BYTES;
+    TDL_ASSERT(op->own.bounce == NULL && !tdl__fop_is_vectored(op));
     op->own.bounce = (char *)tdl_malloc(length + TDL__BOUNCE_ALIGNMENT);
     return op->own.bounce != NULL;
 }
@@ -156,6 +159,7 @@ bool tdl__transfer_round(struct tdl_fop *op, int64_t res, uint64_t chunk_max, bo
     }
     uint64_t total = transfer_total(op);
     uint64_t asked = total - op->done < chunk_max ? total - op->done : chunk_max;
+    TDL_ASSERT((uint64_t)res <= asked || tdl__fop_is_vectored(op));
     bool whole = (uint64_t)res == asked && !tdl__fop_is_vectored(op);
     op->done += (uint64_t)res;
     op->result = (int64_t)op->done;

@@ -170,6 +170,7 @@ static void receive(struct tdl_fio *f, struct tdl_link *link)
         struct tdl_fop *op = w->op;
         int64_t result = w->result;
         link = link->next;
+        TDL_ASSERT(f->workers->running > 0 && op->with.job == w);
         tdl_job_received(&w->job);
         free_job(w);
         f->workers->running--;
@@ -194,6 +195,7 @@ void tdl__workers_cancel(struct tdl_fio *f, struct tdl_fop *op)
 {
     struct tdl__worker_job *w = op->with.job;
     struct tdl_pool *pool = f->workers->pool;
+    TDL_ASSERT(w != NULL && op->routed == TDL__ROUTE_WORKERS);
     if (tdl_job_state(&w->job) == TDL_JOB_ABANDONED) {
         return; /* asked for before; it was done already, and its result is on the way */
     }
@@ -205,6 +207,7 @@ void tdl__workers_cancel(struct tdl_fio *f, struct tdl_fop *op)
     if (!gone) {
         return;
     }
+    TDL_ASSERT(f->workers->running > 0);
     f->workers->running--;
     f->stats.canceled++;
     op->with.job = NULL;

@@ -29,8 +29,8 @@ extern "C" {
 /* The struct of `type` whose field `member` is at `ptr`. */
 #define TDL_CONTAINER_OF(ptr, type, member) ((type *)((uintptr_t)(ptr)-offsetof(type, member)))
 
-/* A node of one queue at a time; `mark`, `state` and `flags` belong to the lib that queues it, `user` to
- * the caller. */
+/* A node of one queue at a time; `mark` and `state` belong to the lib that queues it, `flags` and `user` to the caller,
+ * unless that lib says otherwise. */
 struct tdl_link {
     struct tdl_link *next;
     uint32_t mark;

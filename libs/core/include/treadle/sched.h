@@ -42,8 +42,8 @@ enum tdl_item_state {
     TDL_ITEM_ARMED     /* in the timer heap */
 };
 
-/* Something to run once; callers embed it. `run` is the caller's, `link` the scheduler's, except
- * `link.user`. */
+/* Something to run once; callers embed it. `run`, `link.flags` and `link.user` are the caller's, and core only clears
+ * them in tdl_item_init; the rest of `link` is the scheduler's. */
 struct tdl_item {
     struct tdl_link link;
     void (*run)(struct tdl_item *item);

@@ -244,6 +244,7 @@ static uint32_t collect(struct tdl_fio *f, struct iocb **batch)
             hand_over(f, op);
             continue;
         }
+        TDL_ASSERT(a->free_count > 0);
         struct iocb *block = a->free[--a->free_count];
         prepare(f, block, op);
         block->aio_flags = IOCB_FLAG_RESFD;
@@ -258,6 +259,7 @@ static uint32_t collect(struct tdl_fio *f, struct iocb **batch)
 
 static void give_back(struct aio *a, struct tdl_fop *op)
 {
+    TDL_ASSERT(op->with.block != NULL);
     a->free[a->free_count++] = op->with.block;
     op->with.block = NULL;
 }

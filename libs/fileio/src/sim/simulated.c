@@ -69,6 +69,7 @@ static void submit(struct tdl_fio *f)
 {
     struct simulated *s = backend(f);
     struct tdl_fop *op;
+    TDL_ASSERT(s->fd >= 0);
     f->stats.submit_calls += f->staged_count > 0;
     while ((op = tdl__fio_first(f)) != NULL) {
         tdl__fio_sent(f, op, TDL__ROUTE_ENGINE);
@@ -83,6 +84,7 @@ static int64_t shortened(struct tdl_fio *f, struct tdl_fop *op)
 {
     struct tdl__span span;
     tdl__transfer_span(op, f->options.chunk_max, &span);
+    TDL_ASSERT(span.length >= 2);
     size_t part = 1 + draw(backend(f), (uint32_t)(span.length < 65536 ? span.length - 1 : 65536));
     ssize_t res;
     if (tdl__fop_is_write(op)) {

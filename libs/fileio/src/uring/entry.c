@@ -4,9 +4,6 @@
 #include <fcntl.h>
 #include <string.h>
 
-/* Where a chain's probe of the end puts the byte it should not find; nobody reads it. */
-static char probe_byte;
-
 /* Pinned memory is known to the plain ring alone. */
 static bool is_pinned(const struct tdl_fio *f, const struct tdl_ring *r, const struct tdl__span *span)
 {
@@ -19,6 +16,7 @@ static bool is_pinned(const struct tdl_fio *f, const struct tdl_ring *r, const s
 static void prepare_transfer(const struct tdl_fio *f, const struct tdl_ring *r, struct io_uring_sqe *sqe,
                              const struct tdl_fop *op)
 {
+    TDL_ASSERT(op->done <= op->length || tdl__fop_is_vectored(op));
     struct tdl__span span;
     tdl__transfer_span(op, f->options.chunk_max, &span);
     bool pinned = span.buffer != NULL && is_pinned(f, r, &span);
@@ -93,41 +91,13 @@ static void prepare_single(struct io_uring_sqe *sqe, const struct tdl_fop *op)
     }
 }
 
-/* open, read, a probe that must find the end, close. The links after the read are hard: a short read is the normal case. */
-static void prepare_chain(struct tdl_ring *r, struct tdl_fop *op)
-{
-    struct io_uring_sqe *sqe = tdl_ring_sqe(r);
-    /* A registered file is never inherited, and the kernel refuses O_CLOEXEC for one. */
-    tdl_sqe_fill(sqe, IORING_OP_OPENAT, op->fd, op->at.path, 0, 0);
-    sqe->open_flags = op->flags & ~(uint32_t)O_CLOEXEC;
-    sqe->file_index = (uint32_t)op->engine.uring.slot + 1; /* of registered files, where 0 is none */
-    sqe->flags |= IOSQE_IO_LINK;
-    sqe->user_data = tdl__uring_data(op, TDL__PART_OPEN);
-    sqe = tdl_ring_sqe(r);
-    unsigned length = (unsigned)(op->length < TDL__CHUNK_MAX ? op->length : TDL__CHUNK_MAX);
-    tdl_sqe_fill(sqe, IORING_OP_READ, op->engine.uring.slot, op->to.buffer, length, TDL_FOP_POSITION);
-    sqe->flags |= IOSQE_FIXED_FILE | IOSQE_IO_HARDLINK;
-    sqe->user_data = tdl__uring_data(op, TDL__PART_READ);
-    sqe = tdl_ring_sqe(r);
-    tdl_sqe_fill(sqe, IORING_OP_READ, op->engine.uring.slot, &probe_byte, 1, TDL_FOP_POSITION);
-    sqe->flags |= IOSQE_FIXED_FILE | IOSQE_IO_HARDLINK;
-    sqe->user_data = tdl__uring_data(op, TDL__PART_PROBE);
-    sqe = tdl_ring_sqe(r);
-    tdl_sqe_fill(sqe, IORING_OP_CLOSE, 0, NULL, 0, 0);
-    sqe->file_index = (uint32_t)op->engine.uring.slot + 1;
-    sqe->user_data = tdl__uring_data(op, TDL__PART_CLOSE);
-    op->engine.uring.parts = TDL__CHAIN_PARTS;
-    op->engine.uring.longer = 0;
-    op->result = 0;
-    op->done = 0;
-}
-
 void tdl__uring_prepare(const struct tdl_fio *f, struct tdl_ring *r, struct tdl_fop *op)
 {
     if (op->code == TDL_FOP_READ_FILE) {
-        prepare_chain(r, op);
+        tdl__chain_prepare(r, op);
         return;
     }
+    TDL_ASSERT(op->link.state == TDL_FOP_STAGED && ((uintptr_t)op & TDL__PART_MASK) == 0);
     struct io_uring_sqe *sqe = tdl_ring_sqe(r);
     if (tdl__fop_is_transfer(op)) {
         prepare_transfer(f, r, sqe, op);

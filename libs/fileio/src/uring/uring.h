@@ -21,6 +21,10 @@ enum tdl__part {
 #define TDL__PART_MASK 7u
 #define TDL__CHAIN_PARTS 4u
 
+/* Entries of a submission queue: a burst beyond them is two calls, not one. */
+#define TDL__SUBMIT_ROOM_MIN 8u
+#define TDL__SUBMIT_ROOM_MAX 256u
+
 /* Registered file slots, so whole-file chains at once; the rest wait on the stage. */
 #define TDL__CHAIN_SLOTS 64u
 
@@ -59,5 +63,43 @@ void tdl__uring_prepare(const struct tdl_fio *f, struct tdl_ring *r, struct tdl_
 
 /* The operations that this ring's kernel runs, as bits of enum tdl_fop_code. */
 uint32_t tdl__uring_kernel_ops(const struct tdl_ring *r);
+
+static inline bool tdl__has_poller(const struct tdl__uring *u)
+{
+    return u->poller.fd >= 0;
+}
+
+/* uring.c: publishes and enters until the kernel took every entry, or refused it. */
+void tdl__uring_kick(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring *r);
+
+/* chain.c */
+/* Makes the registered files, none of them open; a negative code where the kernel has none. */
+int tdl__chain_register(struct tdl__uring *u);
+
+/* False while all are in use. */
+bool tdl__chain_take_slot(struct tdl__uring *u, struct tdl_fop *op);
+void tdl__chain_give_slot(struct tdl__uring *u, const struct tdl_fop *op);
+
+/* Writes the chain's entries. */
+void tdl__chain_prepare(struct tdl_ring *r, struct tdl_fop *op);
+
+/* One of them ended with `res`; the last one completes the operation. */
+void tdl__chain_part(struct tdl_fio *f, struct tdl__uring *u, struct tdl_fop *op, enum tdl__part part,
+                     int32_t res);
+
+/* Cancels the probes of chains that were asked to stop and whose reads have ended. */
+void tdl__chain_cancel_probes(struct tdl_fio *f, struct tdl__uring *u);
+
+/* poller.c */
+/* Opens the second ring and joins the two's descriptors in an epoll; without it there is one ring. */
+void tdl__poller_open(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring_options wish);
+
+/* The ring for what is staged now. */
+struct tdl_ring *tdl__poller_choose(struct tdl_fio *f, struct tdl__uring *u);
+
+/* Publishes, wakes the thread if it sleeps, and waits for room if the queue is full. */
+void tdl__poller_kick(struct tdl_fio *f, struct tdl_ring *r, bool full);
+
+uint32_t tdl__power_of_two(uint32_t n);
 
 #endif

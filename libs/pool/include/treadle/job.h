@@ -14,11 +14,10 @@
  *   IDLE       the owner's: never submitted, or given back after a fork
  *   WAITING    in the queue of its class; the owner may cancel
  *   RUNNING    a worker makes the call; the owner may abandon
- *   DONE       the result is complete and its link is in the inbox, or about to be; the owner's again once
- * received CANCELED   taken back before it started: `work` is never called; the pool calls `release`
+ *   DONE       the result is complete and its link is in the inbox, or about to be; the owner's once received
+ *   CANCELED   taken back before it started: `work` is never called; the pool calls `release`
  *   ABANDONED  given up: the pool calls `release`, on the worker if the call is still being made
- * Legal: IDLE to WAITING; WAITING to RUNNING, CANCELED or ABANDONED; RUNNING to DONE or ABANDONED; DONE to
- * IDLE. */
+ * Legal: IDLE to WAITING; WAITING to RUNNING, CANCELED or ABANDONED; RUNNING to DONE or ABANDONED; DONE to IDLE. */
 #ifndef TREADLE_JOB_H
 #define TREADLE_JOB_H
 

@@ -13,8 +13,7 @@
  * STATES
  *   OPEN     takes jobs
  *   CLOSED   tdl_pool_close was called; the memory lives until the last worker has left libc
- *   FORKED   an open pool in a forked child: takes jobs, and keeps those from before the fork for
- * tdl_pool_take_forked */
+ *   FORKED   an open pool in a forked child: takes jobs, and keeps those of before for tdl_pool_take_forked */
 #ifndef TREADLE_POOL_H
 #define TREADLE_POOL_H
 
