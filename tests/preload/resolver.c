@@ -44,6 +44,16 @@ static void futex_wake(tdl_atomic_u32 *word)
     (void)syscall(SYS_futex, &word->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
+/* A message as a translation of libc's may be: in whatever encoding. */
+EXPORT const char *gai_strerror(int code)
+{
+    const char *text = getenv("TDL_RESOLVER_ERROR");
+    const char *(*libc)(int);
+    void *next = dlsym(RTLD_NEXT, "gai_strerror");
+    memcpy(&libc, &next, sizeof libc);
+    return text != NULL ? text : libc(code);
+}
+
 __attribute__((constructor)) static void resolver_load(void)
 {
     const char *path = getenv("TDL_RESOLVER_LOG");

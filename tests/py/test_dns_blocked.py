@@ -303,6 +303,32 @@ loop.close()
     ]
 
 
+MESSAGE = """
+import asyncio, socket, sys
+import twin
+
+def ask(call):
+    try:
+        call()
+    except Exception as exc:
+        return type(exc), exc.args
+
+expected = ask(lambda: socket.getaddrinfo("eai-3.test", 80))
+loop = twin.subject_loop()
+got = ask(lambda: loop.run_until_complete(loop.getaddrinfo("eai-3.test", 80)))
+loop.close()
+assert expected[0] is UnicodeDecodeError or got == expected, expected  # the running Python is older than the mend
+print(got[0].__name__, ascii(got[1]))
+"""
+
+
+@treadle_only
+def test_a_message_of_libc_may_be_in_any_encoding(resolver):
+    env = {**resolver, "TDL_RESOLVER_ERROR": os.fsdecode("Name ung\xfcltig".encode("latin-1")),
+           "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    assert run_python(code=MESSAGE, check=True, env=env).stdout == "gaierror (-3, 'Name ung\\udcfcltig')\n"
+
+
 @treadle_only
 @pytest.mark.parametrize("when", ["idle", "queued", "executing"])
 def test_a_forked_child_looks_up_with_the_loop_it_inherits(held, when):

@@ -176,7 +176,9 @@ void tdl__dns_raise(struct tdl_dns_state *st, int eai, int system_errno)
         PyErr_SetFromErrno(PyExc_OSError);
         return;
     }
-    PyObject *value = Py_BuildValue("(is)", eai, gai_strerror(eai));
+    /* The C library words it in the locale's encoding, which need not be UTF-8 (gh-93251). */
+    PyObject *text = PyUnicode_DecodeLocale(gai_strerror(eai), "surrogateescape");
+    PyObject *value = text != NULL ? Py_BuildValue("(iN)", eai, text) : NULL;
     if (value != NULL) {
         PyErr_SetObject(st->gaierror, value);
         Py_DECREF(value);
