@@ -1,6 +1,7 @@
 /* What lookups cost on pool and resolve alone. Cases with a blocked resolver need the project's preload
  * library. */
 #include "common/bench.h"
+#include "lookups/asker.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -16,85 +17,23 @@
 #include "treadle/pool.h"
 #include "treadle/wake.h"
 
-enum { CLASS_LOOKUP, CLASS_WORK, CLASSES };
-
-#define WORKERS 6u
-
 static const char *host = "localhost";
 static const char *numeric_host = "127.0.0.1";
 static long slots; /* 0: as many as the machine should have */
 static long concurrent = 32;
 
-/* One side that asks: a pool, an inbox, and the wake it sleeps on. */
-struct asker {
-    struct tdl_wake wake;
-    struct tdl_inbox inbox;
-    struct tdl_pool *pool;
-    struct tdl_link *taken;
-};
-
-struct query {
-    struct tdl_lookup lookup;
-    struct tdl_link done;
-};
-
-static int asker_open(struct asker *a)
-{
-    const uint32_t limits[CLASSES] = {slots > 0 ? (uint32_t)slots : tdl_lookup_slots(), WORKERS};
-    const struct tdl_pool_options options = {.slots = limits, .classes = CLASSES, .name = "dns"};
-    int code = tdl_wake_open(&a->wake, NULL);
-    if (code != 0) {
-        return code;
-    }
-    tdl_inbox_init(&a->inbox, &a->wake, NULL);
-    a->taken = NULL;
-    code = tdl_pool_open(&a->pool, &options);
-    if (code != 0) {
-        tdl_wake_close(&a->wake);
-    }
-    return code;
-}
-
-static void asker_close(struct asker *a)
-{
-    tdl_pool_close(a->pool);
-    (void)tdl_inbox_close(&a->inbox);
-    tdl_wake_close(&a->wake);
-}
-
-static struct tdl_link *next_link(struct asker *a)
-{
-    while (a->taken == NULL && (a->taken = tdl_inbox_take(&a->inbox)) == NULL) {
-        tdl_wake_park_begin(&a->wake); /* MO-1: announced before the inbox is looked at */
-        if (tdl_inbox_is_empty(&a->inbox)) {
-            (void)tdl_wake_wait(&a->wake, UINT64_MAX);
-        }
-        (void)tdl_wake_park_end(&a->wake);
-    }
-    struct tdl_link *link = a->taken;
-    a->taken = link->next;
-    return link;
-}
-
-typedef int (*ask_fn)(struct asker *a, struct query *q);
-
-static int submit(struct asker *a, struct query *q)
-{
-    return tdl_lookup_submit(&q->lookup, a->pool, CLASS_LOOKUP, &a->inbox, &q->done);
-}
-
 static int ask_host(struct asker *a, struct query *q)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     int code = tdl_lookup_forward(&q->lookup, host, "80", &hints, NULL);
-    return code != 0 ? code : submit(a, q);
+    return code != 0 ? code : asker_submit(a, q);
 }
 
 static int ask_numeric(struct asker *a, struct query *q)
 {
     const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST};
     int code = tdl_lookup_forward(&q->lookup, numeric_host, "80", &hints, NULL);
-    return code != 0 ? code : submit(a, q);
+    return code != 0 ? code : asker_submit(a, q);
 }
 
 static int ask_reverse(struct asker *a, struct query *q)
@@ -103,56 +42,20 @@ static int ask_reverse(struct asker *a, struct query *q)
         .sin_family = AF_INET, .sin_port = htons(80), .sin_addr = {htonl(INADDR_LOOPBACK)}};
     int code = tdl_lookup_reverse(&q->lookup, (const struct sockaddr *)&in, sizeof in,
                                   NI_NUMERICHOST | NI_NUMERICSERV, NULL);
-    return code != 0 ? code : submit(a, q);
-}
-
-/* Receives one answer; its slot in the array can ask again. */
-static struct query *finish(struct asker *a, int *failed)
-{
-    struct query *q = TDL_CONTAINER_OF(next_link(a), struct query, done);
-    if (q->lookup.eai != 0) {
-        *failed = tdl_lookup_status(&q->lookup);
-    }
-    tdl_lookup_clear(&q->lookup);
-    return q;
-}
-
-/* Keeps `at_once` lookups under way until `total` are answered. */
-static int stream(struct asker *a, ask_fn ask, size_t total, size_t at_once)
-{
-    struct query *queries = calloc(at_once, sizeof *queries);
-    int failed = 0;
-    size_t asked = 0;
-    if (queries == NULL) {
-        return -ENOMEM;
-    }
-    for (; asked < at_once && asked < total && failed == 0; asked++) {
-        failed = ask(a, &queries[asked]);
-    }
-    for (size_t answered = 0; answered < asked && failed == 0; answered++) {
-        struct query *q = finish(a, &failed);
-        if (asked < total && failed == 0) {
-            failed = ask(a, q);
-            asked++;
-        }
-    }
-    if (failed == 0) {
-        free(queries);
-    }
-    return failed;
+    return code != 0 ? code : asker_submit(a, q);
 }
 
 static int take_stream(ask_fn ask, size_t total, size_t at_once, struct tdl_sample *out)
 {
     struct asker a;
-    int code = asker_open(&a);
+    int code = asker_open(&a, slots);
     if (code != 0) {
         return code;
     }
-    code = stream(&a, ask, at_once, at_once); /* starts the threads and warms libc up */
+    code = asker_stream(&a, ask, at_once, at_once); /* starts the threads and warms libc up */
     struct tdl_bench_clock begin = tdl_bench_begin();
     if (code == 0) {
-        code = stream(&a, ask, total, at_once);
+        code = asker_stream(&a, ask, total, at_once);
     }
     tdl_bench_end(&begin, (double)total, out);
     asker_close(&a);
@@ -287,17 +190,17 @@ static int take_saturated(const struct tdl_bench *bench, struct tdl_sample *out)
     struct busy_job jobs[WORKERS];
     size_t total = tdl_bench_count(bench, 2000, 20);
     struct asker a;
-    int code = asker_open(&a);
+    int code = asker_open(&a, slots);
     if (code != 0) {
         return code;
     }
     code = fill_workers(&a, &busy, jobs);
     if (code == 0) {
-        code = stream(&a, ask_host, 1, 1);
+        code = asker_stream(&a, ask_host, 1, 1);
     }
     struct tdl_bench_clock begin = tdl_bench_begin();
     if (code == 0) {
-        code = stream(&a, ask_host, total, 1);
+        code = asker_stream(&a, ask_host, total, 1);
     }
     tdl_bench_end(&begin, (double)total, out);
     out->value = out->wall_us;
@@ -306,7 +209,7 @@ static int take_saturated(const struct tdl_bench *bench, struct tdl_sample *out)
     (void)pthread_cond_broadcast(&busy.changed);
     (void)pthread_mutex_unlock(&busy.lock);
     for (unsigned i = 0; i < WORKERS; i++) {
-        (void)next_link(&a);
+        (void)asker_next(&a);
     }
     asker_close(&a);
     return code;
@@ -318,12 +221,12 @@ static int take_burst(bool threads, struct tdl_sample *out)
 {
     struct tdl_pool_counts counts;
     struct asker a;
-    int code = asker_open(&a);
+    int code = asker_open(&a, slots);
     if (code != 0) {
         return code;
     }
     struct tdl_bench_clock begin = tdl_bench_begin();
-    code = stream(&a, ask_host, BURST, BURST);
+    code = asker_stream(&a, ask_host, BURST, BURST);
     tdl_bench_end(&begin, BURST, out);
     tdl_pool_counts(a.pool, &counts);
     out->value = threads ? (double)counts.threads_started : out->wall_us * BURST / 1e3;
@@ -370,7 +273,7 @@ static int ask_and_forget(struct asker *a, unsigned count)
         }
         int code = tdl_lookup_forward(&q->lookup, host, "80", &hints, forget_query);
         if (code == 0) {
-            code = submit(a, q);
+            code = asker_submit(a, q);
         }
         if (code != 0) {
             return code;
@@ -392,7 +295,7 @@ static int take_close_blocked(const struct tdl_bench *bench, struct tdl_sample *
             "give the resolver that blocks: LD_PRELOAD=build/dev/tests/preload/libtreadle_resolver.so";
         return -ENOTSUP;
     }
-    int code = asker_open(&a);
+    int code = asker_open(&a, slots);
     if (code != 0) {
         return code;
     }

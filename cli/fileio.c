@@ -6,6 +6,7 @@
 
 #include "common/bench.h"
 #include "common/stop.h"
+#include "files/data.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,14 +19,9 @@
 
 #include "treadle/assert.h"
 
-#define SMALL_FILES 1000u
-#define SMALL_BYTES 4096u
 #define SMOKE_MIB 4
-#define DATA_NAME "treadle-fileio.data"
-#define PATH_BYTES 4096
 #define BUFFERS_MAX_BYTES (1UL << 30)
 
-static const char *folder = ".";
 static const char *engine = "auto";
 static const char *mode = "adaptive";
 static long depth = 64;
@@ -35,19 +31,9 @@ static long sqpoll;
 static long inlined;
 static long join = 1;
 static long pinned;
-static long keep;
 
 static const char *const engines[] = {"auto", "linux_uring", "linux_aio", "threads", "simulated", NULL};
 static const char *const modes[] = {"adaptive", "deferred", "immediate", NULL};
-
-/* What a run makes. The data file has no name unless it is kept, so nothing is left of it however the tool ends; the
- * small files are opened by name, in a folder of their own. */
-static struct {
-    int folder_fd;
-    int data_fd;            /* -1: not made yet */
-    char small[PATH_BYTES]; /* empty: not made */
-    int small_fd;
-} made = {.folder_fd = -1, .data_fd = -1, .small_fd = -1};
 
 enum kind { HOT, COLD, DIRECT, WRITE, WRITE_SYNC, SMALL };
 
@@ -134,81 +120,6 @@ static int shuffle(struct job *j)
     return 0;
 }
 
-static char chunk[1 << 20];
-
-static int warm_file(int fd, size_t bytes)
-{
-    for (size_t at = 0; at < bytes; at += sizeof chunk) {
-        if (pread(fd, chunk, sizeof chunk, (off_t)at) < 0) {
-            return -errno;
-        }
-    }
-    return 0;
-}
-
-static int fill_file(int fd, size_t bytes)
-{
-    memset(chunk, 'a', sizeof chunk);
-    if (ftruncate(fd, 0) != 0) {
-        return -errno;
-    }
-    for (size_t at = 0; at < bytes; at += sizeof chunk) {
-        ssize_t n = pwrite(fd, chunk, sizeof chunk, (off_t)at);
-        if (n != (ssize_t)sizeof chunk) {
-            return n < 0 ? -errno : -ENOSPC;
-        }
-    }
-    return fsync(fd) == 0 ? 0 : -errno;
-}
-
-static int open_unnamed(void)
-{
-    char name[] = ".treadle-fileio-XXXXXX";
-    char path[PATH_BYTES + sizeof name];
-    int fd = openat(made.folder_fd, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) {
-        return fd;
-    }
-    /* Some file systems know no unnamed files. */
-    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    tdl_stop_guard();
-    fd = mkostemp(path, O_CLOEXEC);
-    if (fd >= 0) {
-        (void)unlink(path);
-    }
-    tdl_stop_unguard();
-    return fd;
-}
-
-/* Makes the data file once for all cases. One that was kept is used again if its size is right. */
-static int open_data(size_t bytes)
-{
-    if (made.data_fd >= 0) {
-        return 0;
-    }
-    int fd =
-        keep != 0 ? openat(made.folder_fd, DATA_NAME, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : open_unnamed();
-    if (fd < 0) {
-        return -errno;
-    }
-    int code = lseek(fd, 0, SEEK_END) == (off_t)bytes ? 0 : fill_file(fd, bytes);
-    if (code == 0) {
-        made.data_fd = fd;
-    } else {
-        (void)close(fd);
-    }
-    return code;
-}
-
-/* Opens the data file once more: direct access is a property of the opening. */
-static int open_again(int flags)
-{
-    char path[64];
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", made.data_fd);
-    int fd = open(path, O_RDWR | O_CLOEXEC | flags);
-    return fd < 0 ? -errno : fd;
-}
-
 static size_t file_bytes(const struct tdl_bench *bench)
 {
     size_t bytes = (size_t)file_mib << 20;
@@ -222,11 +133,11 @@ static size_t file_bytes(const struct tdl_bench *bench)
 static int prepare_file(struct job *j, size_t bytes)
 {
     j->blocks = bytes / (size_t)block;
-    int code = open_data(bytes);
+    int code = data_open(bytes);
     if (code != 0) {
         return code;
     }
-    j->fd = open_again(j->kind == DIRECT ? O_DIRECT : 0);
+    j->fd = data_open_again(j->kind == DIRECT ? O_DIRECT : 0);
     if (j->fd < 0) {
         return j->fd;
     }
@@ -235,82 +146,9 @@ static int prepare_file(struct job *j, size_t bytes)
         code = fsync(j->fd) == 0 ? -posix_fadvise(j->fd, 0, 0, POSIX_FADV_DONTNEED) : -errno;
     }
     if (j->kind == HOT) {
-        code = warm_file(j->fd, bytes);
+        code = data_warm(j->fd, bytes);
     }
     return code == 0 ? shuffle(j) : code;
-}
-
-static int make_small_folder(void)
-{
-    int code = 0;
-    char path[PATH_BYTES];
-    if (snprintf(path, sizeof path, "%s/treadle-fileio-XXXXXX", folder) >= PATH_BYTES) {
-        return -ENAMETOOLONG;
-    }
-    tdl_stop_guard();
-    if (mkdtemp(path) == NULL) {
-        code = -errno;
-    } else {
-        memcpy(made.small, path, sizeof path);
-    }
-    tdl_stop_unguard();
-    if (code == 0) {
-        made.small_fd = open(made.small, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        code = made.small_fd < 0 ? -errno : 0;
-    }
-    return code;
-}
-
-static void name_small(char name[24], size_t number)
-{
-    (void)snprintf(name, 24, "small-%u", (unsigned)(number % SMALL_FILES));
-}
-
-static int make_small_file(size_t number)
-{
-    char bytes[SMALL_BYTES];
-    char name[24];
-    memset(bytes, 'b', sizeof bytes);
-    name_small(name, number);
-    tdl_stop_guard();
-    int fd = openat(made.small_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int code = fd < 0 ? -errno : 0;
-    tdl_stop_unguard();
-    if (code != 0) {
-        return code;
-    }
-    ssize_t n = write(fd, bytes, sizeof bytes);
-    if (n != (ssize_t)sizeof bytes) {
-        code = n < 0 ? -errno : -ENOSPC;
-    }
-    (void)close(fd);
-    return code;
-}
-
-static int prepare_small(void)
-{
-    if (made.small_fd >= 0) {
-        return 0;
-    }
-    int code = make_small_folder();
-    for (size_t i = 0; i < SMALL_FILES && code == 0; i++) {
-        code = make_small_file(i);
-    }
-    return code;
-}
-
-/* Called once, at the end. The descriptors end with the process: a case may still use them. */
-static void cleanup(void)
-{
-    if (made.small[0] == '\0') {
-        return;
-    }
-    for (size_t i = 0; i < SMALL_FILES; i++) {
-        char name[24];
-        name_small(name, i);
-        (void)unlinkat(made.small_fd, name, 0);
-    }
-    (void)rmdir(made.small);
 }
 
 static int make_slots(struct job *j)
@@ -339,8 +177,8 @@ static void prepare_next(struct job *j, struct slot *s)
     }
     size_t n = j->started++;
     if (j->kind == SMALL) {
-        name_small(s->path, n);
-        tdl_fop_read_file(&s->op, made.small_fd, s->path, s->buffer, SMALL_BYTES * 2);
+        data_name_small(s->path, n);
+        tdl_fop_read_file(&s->op, data_files.small_fd, s->path, s->buffer, SMALL_BYTES * 2);
         return;
     }
     s->offset = j->order[n % j->blocks] * (uint64_t)block;
@@ -407,7 +245,7 @@ static int measure(const struct tdl_bench *bench, struct tdl_sample *out, enum k
     tdl_queue_init(&rest);
     int code = make_slots(&j);
     if (code == 0) {
-        code = kind == SMALL ? prepare_small() : prepare_file(&j, file_bytes(bench));
+        code = kind == SMALL ? data_make_small() : prepare_file(&j, file_bytes(bench));
     }
     /* A block that is read a second time comes from the cache. */
     if (kind == COLD && j.ops > j.blocks) {
@@ -471,7 +309,10 @@ static const struct tdl_bench_case cases[] = {
 };
 
 static const struct tdl_option options[] = {
-    {.name = "folder", .help = "where the files are made", .text = &folder, .value_name = "FOLDER"},
+    {.name = "folder",
+     .help = "where the files are made",
+     .text = &data_files.folder,
+     .value_name = "FOLDER"},
     {.name = "engine", .help = "who runs the operations", .text = &engine, .choices = engines},
     {.name = "mode", .help = "when operations are submitted", .text = &mode, .choices = modes},
     {.name = "depth", .help = "operations in flight", .number = &depth, .low = 1, .high = 4096},
@@ -488,7 +329,11 @@ static const struct tdl_option options[] = {
      .low = 1,
      .high = 65536},
     {.name = "sqpoll", .help = "1: with a polling kernel thread", .number = &sqpoll, .low = 0, .high = 1},
-    {.name = "keep", .help = "1: keep the data file for the next run", .number = &keep, .low = 0, .high = 1},
+    {.name = "keep",
+     .help = "1: keep the data file for the next run",
+     .number = &data_files.keep,
+     .low = 0,
+     .high = 1},
     {.name = "pinned", .help = "1: transfers in registered memory", .number = &pinned, .low = 0, .high = 1},
     {.name = "join", .help = "0: each sync is a call of its own", .number = &join, .low = 0, .high = 1},
     {.name = "inline",
@@ -502,17 +347,17 @@ static int refuse_folder(const struct tdl_bench *bench, int number)
 {
     char text[128];
     (void)snprintf(text, sizeof text, "a folder in which files can be made (%s)", strerror(number));
-    return tdl_options_refuse(bench->tool, "folder", text, folder);
+    return tdl_options_refuse(bench->tool, "folder", text, data_files.folder);
 }
 
 static int check_folder(const struct tdl_bench *bench)
 {
     struct statvfs info;
-    made.folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (made.folder_fd < 0) {
+    data_files.folder_fd = open(data_files.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (data_files.folder_fd < 0) {
         return refuse_folder(bench, errno);
     }
-    int fd = open_unnamed();
+    int fd = data_open_unnamed();
     if (fd < 0) {
         return refuse_folder(bench, errno);
     }
@@ -549,7 +394,7 @@ int main(int argc, char **argv)
         .options = options,
         .option_count = sizeof options / sizeof options[0],
         .check = check,
-        .cleanup = cleanup,
+        .cleanup = data_remove,
     };
     return tdl_bench_main(&bench, argc, argv);
 }
