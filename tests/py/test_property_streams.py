@@ -111,10 +111,8 @@ class World:
             for name in self.patched:
                 delattr(reader, name)
             self.patched.clear()
-        elif kind == "subclass" and all(task.done() for task in self.tasks):
-            reader.__class__ = Sub
-        elif kind == "plain":
-            reader.__class__ = asyncio.StreamReader
+        elif kind in ("subclass", "plain") and all(task.done() for task in self.tasks):
+            reader.__class__ = Sub if kind == "subclass" else asyncio.StreamReader
         elif kind in ("pause_writing", "resume_writing"):
             protocol = writer._protocol
             if protocol._paused is (kind == "resume_writing"):

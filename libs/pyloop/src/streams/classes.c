@@ -270,6 +270,10 @@ int tdl__streams_exec(PyObject *module)
     s->protocol.standard = &st->standard.stream_protocol;
     s->protocol.mixed_in = &st->standard.stream_flow;
     s->coroutine_type = tdl__import_from("types", "CoroutineType");
+    s->future_type = (PyTypeObject *)tdl__import_from("_asyncio", "Future");
+    if (s->future_type == NULL) {
+        PyErr_Clear(); /* a Python without it: each future is asked whether it was canceled */
+    }
     s->incomplete_error = tdl__import_from("asyncio.exceptions", "IncompleteReadError");
     s->overrun_error = tdl__import_from("asyncio.exceptions", "LimitOverrunError");
     return s->coroutine_type == NULL || s->incomplete_error == NULL || s->overrun_error == NULL ||
@@ -291,6 +295,7 @@ int tdl__streams_traverse(struct tdl_streams *s, visitproc visit, void *arg)
     }
     Py_VISIT(s->method_type);
     Py_VISIT(s->op_type);
+    Py_VISIT(s->future_type);
     Py_VISIT(s->coroutine_type);
     Py_VISIT(s->incomplete_error);
     Py_VISIT(s->overrun_error);
@@ -306,6 +311,7 @@ void tdl__streams_clear(struct tdl_streams *s)
         Py_CLEAR(kinds[i]->own.shipped);
     }
     s->refused = true;
+    Py_CLEAR(s->future_type);
     Py_CLEAR(s->coroutine_type);
     Py_CLEAR(s->incomplete_error);
     Py_CLEAR(s->overrun_error);

@@ -46,6 +46,7 @@ PyObject *tdl__streams_asyncios(const struct tdl_streams_method *m, PyObject *se
 
 /* reader.c */
 bool tdl__reader_look(struct tdl_streams *s, PyObject *reader, struct tdl_reader *r);
+bool tdl__reader_is_well(struct tdl_streams *s, PyObject *reader);
 int tdl__reader_set(struct tdl_streams *s, PyObject *reader, PyObject *name, PyObject *value);
 int tdl__reader_resume(struct tdl_streams *s, PyObject *reader);
 PyObject *tdl__reader_take(struct tdl_streams *s, PyObject *reader, const struct tdl_reader *r, Py_ssize_t n);

@@ -67,6 +67,18 @@ bool tdl__reader_look(struct tdl_streams *s, PyObject *reader, struct tdl_reader
     return false;
 }
 
+/* Whether a reader's exception() is asyncio's, and gives none. */
+bool tdl__reader_is_well(struct tdl_streams *s, PyObject *reader)
+{
+    PyObject *dict = tdl__streams_is(&s->reader, reader) ? PyObject_GenericGetDict(reader, NULL) : NULL;
+    bool well =
+        dict != NULL && PyDict_GetItemWithError(dict, s->str__exception) == Py_None &&
+        (PyDict_GET_SIZE(dict) == TDL_READER_ATTRIBUTES || hides_nothing(dict, s->reader.standard->shipped));
+    Py_XDECREF(dict);
+    PyErr_Clear();
+    return well;
+}
+
 /* Set an attribute: past the class, while it has nothing to say. */
 int tdl__reader_set(struct tdl_streams *s, PyObject *reader, PyObject *name, PyObject *value)
 {
@@ -124,21 +136,40 @@ static int append(PyObject *buffer, const char *data, Py_ssize_t n)
     return 0;
 }
 
-/* Wake whoever waits for data, unless he was canceled meanwhile. */
+/* A result that a future does not take is an error, unless it was canceled. */
+static int not_taken(struct tdl_streams *s, PyObject *waiter)
+{
+    PyObject *exc = PyErr_GetRaisedException();
+    PyObject *cancelled = PyObject_CallMethodNoArgs(waiter, s->str_cancelled);
+    int truth = cancelled != NULL ? PyObject_IsTrue(cancelled) : -1;
+    Py_XDECREF(cancelled);
+    if (truth == 0) {
+        PyErr_SetRaisedException(exc);
+        return -1;
+    }
+    Py_XDECREF(exc);
+    return truth < 0 ? -1 : 0;
+}
+
+/* Wake whoever waits for data, unless he was canceled meanwhile: asked first, where the future may be somebody's own. */
 static int wake(struct tdl_streams *s, PyObject *reader, PyObject *waiter)
 {
     if (tdl__reader_set(s, reader, s->str__waiter, Py_None) < 0) {
         return -1;
     }
-    PyObject *cancelled = PyObject_CallMethodNoArgs(waiter, s->str_cancelled);
+    bool plain = Py_TYPE(waiter) == s->future_type;
+    PyObject *cancelled = plain ? Py_NewRef(Py_False) : PyObject_CallMethodNoArgs(waiter, s->str_cancelled);
     int truth = cancelled != NULL ? PyObject_IsTrue(cancelled) : -1;
     Py_XDECREF(cancelled);
     if (truth != 0) {
         return truth < 0 ? -1 : 0;
     }
     PyObject *result = PyObject_CallMethodOneArg(waiter, s->str_set_result, Py_None);
-    Py_XDECREF(result);
-    return result != NULL ? 0 : -1;
+    if (result == NULL) {
+        return plain ? not_taken(s, waiter) : -1;
+    }
+    Py_DECREF(result);
+    return 0;
 }
 
 /* There is more than a reader should hold: stop the transport. */

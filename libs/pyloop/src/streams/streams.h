@@ -55,6 +55,7 @@ struct tdl_streams_kind {
 struct tdl_streams {
     struct tdl_streams_kind reader, writer, protocol;
     PyTypeObject *method_type, *op_type;
+    PyTypeObject *future_type;                  /* asyncio's in C, which nobody can change */
     PyObject *coroutine_type;                   /* types.CoroutineType */
     PyObject *incomplete_error, *overrun_error; /* asyncio's */
     struct tdl_streams_op *free; /* kept for reuse, linked by `self`; each still owns its type */

@@ -265,18 +265,10 @@ static bool is_open(struct tdl_streams *s, PyObject *transport)
     return closing == Py_False;
 }
 
+/* Whether reader.exception() may give one. */
 static bool has_failed(struct tdl_streams *s, PyObject *reader)
 {
-    struct tdl_reader r;
-    if (reader == Py_None) {
-        return false;
-    }
-    if (!tdl__reader_look(s, reader, &r)) {
-        return true;
-    }
-    bool failed = r.exception != Py_None;
-    Py_DECREF(r.dict);
-    return failed;
+    return reader != Py_None && !tdl__reader_is_well(s, reader);
 }
 
 static enum tdl_streams_outcome drain(TdlStreamsOp *op, PyObject **result)
