@@ -101,7 +101,7 @@ EXPLAINED = {
     # A ring that cannot be mapped is out of memory, whatever mmap() calls it.
     ("*", "mmap", "EAGAIN", "other OSError"),
     # create_server() without any socket: what newer asyncio raises, on every Python; 3.11's gives a server that serves nothing.
-    ("*", "socket", "*", "other OSError"),
+    *((name, "socket", "*", "other OSError") for name in ("tcp", "tcp_large", "accepts", "accepts_audited", "sendfile", "tls")),
 }
 
 

@@ -240,8 +240,8 @@ async def walk(folder, content, mode, steps, options, reference_options=None):
     pair = Pair(reference, subject, paths)
     try:
         for name, *args in [*steps, ("close",), ("close",), ("read", 1)]:
-            if reference_options is not None and name in ("tell", "seek"):
-                await call_async(subject.flush)  # where it will be appended is not known before
+            if "a" in mode and name in ("tell", "seek"):  # where it is appended shows when a buffer is full: each one's own
+                call(reference.flush), await call_async(subject.flush)
             one, other = await pair.step(name, args)
             done.append((name, args, one))
             if reference_options is not None:
