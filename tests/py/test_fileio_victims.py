@@ -5,6 +5,7 @@ import ctypes
 import fcntl
 import gc
 import os
+import signal
 import socket
 import struct
 import threading
@@ -355,6 +356,34 @@ def test_waiting_by_hand_ends_with_the_context(engine):
     assert "closed" in str(raised[0])
     os.close(reader)
     os.close(writer)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_signal_that_raises_nothing_does_not_end_a_wait_by_hand(engine):
+    files = make(engine)
+    reader, writer = os.pipe()
+    files.submit(files.read(reader, 1))
+    files.flush()
+    main = threading.main_thread()
+
+    def interrupt():
+        while "poll" not in open(f"/proc/self/task/{main.native_id}/wchan").read():
+            pass
+        signal.pthread_kill(main.ident, signal.SIGUSR1)
+
+    former = signal.signal(signal.SIGUSR1, lambda *args: os.write(writer, b"x"))
+    thread = threading.Thread(target=interrupt)
+    try:
+        thread.start()
+        assert files.wait(-1)
+    finally:
+        thread.join()
+        signal.signal(signal.SIGUSR1, former)
+    assert len(files.reap()) == 1
+    files.close()
+    os.close(reader)
+    os.close(writer)
+
 
 
 def test_a_read_only_file_is_closed_behind_its_reads(tmp_path):

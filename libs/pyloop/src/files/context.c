@@ -1,5 +1,6 @@
 /* A file context in a loop: staged in a turn, flushed once, reaped when its descriptor shows something. */
 #include "files/files.h"
+#include "pyloop.h"
 
 #include <limits.h>
 #include <math.h>
@@ -7,7 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "pyloop.h"
+#include "treadle/clock.h"
 
 /* Tasks that one turn wakes: some 4 us each, and others on the loop wait for all of them. */
 #define WAKES_MAX 128u
@@ -506,7 +507,7 @@ static int milliseconds_of(double seconds)
     return (int)(seconds * 1000 + 0.999);
 }
 
-/* Beside the descriptor that tells of results, the one that tells of the end. */
+/* Beside the descriptor that tells of results, the one that tells of the end. A negative code is an errno. */
 static int wait_for_results(FileContext *c, int fd, double seconds)
 {
     if (c->closing_fd < 0) {
@@ -517,12 +518,18 @@ static int wait_for_results(FileContext *c, int fd, double seconds)
     c->waiters++;
     PyThreadState *save = PyEval_SaveThread();
     int ready = poll(both, 2, milliseconds_of(seconds));
+    ready = ready < 0 ? -errno : ready;
     PyEval_RestoreThread(save);
     c->waiters--;
     if (c->closed) {
         shut_waiters(c);
     }
     return ready;
+}
+
+static double seconds_now(void)
+{
+    return (double)tdl_clock_ns() * 1e-9;
 }
 
 static PyObject *context_wait(PyObject *self, PyObject *arg)
@@ -537,11 +544,24 @@ static PyObject *context_wait(PyObject *self, PyObject *arg)
         return NULL;
     }
     int ready = 1;
-    if (!tdl_fio_has_finished(&c->fio)) {
+    double end = seconds_now() + seconds;
+    while (!tdl_fio_has_finished(&c->fio)) {
         ready = wait_for_results(c, fd, seconds);
-        if (check_open(c) < 0 || (ready < 0 && PyErr_CheckSignals() < 0)) {
+        if ((ready == -EINTR && PyErr_CheckSignals() < 0) || check_open(c) < 0) {
             return NULL;
         }
+        if (ready != -EINTR) {
+            break;
+        }
+        /* The signal's handler had nothing against waiting on. */
+        if (seconds >= 0) {
+            seconds = fmax(0, end - seconds_now());
+        }
+        ready = 1;
+    }
+    if (ready < 0) {
+        errno = -ready;
+        return PyErr_SetFromErrno(PyExc_OSError);
     }
     return PyBool_FromLong(ready > 0);
 }
