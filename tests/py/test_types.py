@@ -12,6 +12,9 @@ import pytest
 
 import twin as twins
 
+# mypy takes seconds on a quiet machine, and a busy one does not hurry.
+SLOW = pytest.mark.timeout(300)
+
 pytestmark = pytest.mark.skipif(twins.LOOP_MODULE != "treadle", reason="treadle's own package")
 
 
@@ -80,6 +83,7 @@ def test_signatures_of_the_loops_methods_are_asyncios(loop):
     assert wrong == []
 
 
+@SLOW
 def test_mypy_accepts_a_program_against_the_stubs(tmp_path, package):
     if importlib.util.find_spec("mypy") is None:
         pytest.skip("mypy is not installed")
@@ -120,6 +124,7 @@ def look(transport: treadle.TCPTransport) -> None:
 """
 
 
+@SLOW
 def test_mypy_tells_typos_in_the_names_of_the_package(tmp_path):
     if importlib.util.find_spec("mypy") is None:
         pytest.skip("mypy is not installed")
@@ -131,6 +136,7 @@ def test_mypy_tells_typos_in_the_names_of_the_package(tmp_path):
     assert len(told) == 5, done.stdout
 
 
+@SLOW
 @pytest.mark.parametrize("hidden", ["_loop.pyi", "_loop.py"])
 def test_mypy_accepts_the_package_itself(tmp_path, package, hidden):
     if importlib.util.find_spec("mypy") is None:
@@ -145,6 +151,7 @@ def test_mypy_accepts_the_package_itself(tmp_path, package, hidden):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@SLOW
 def test_the_stubs_say_what_the_modules_have(tmp_path):
     if importlib.util.find_spec("mypy") is None:
         pytest.skip("mypy is not installed")
