@@ -1,14 +1,25 @@
 """Real PostgreSQL and Redis servers from Debian's packages, each on a free port in a folder of its own."""
 import contextlib
+import ctypes
 import glob
 import os
 import pathlib
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import threading
+
+
+PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl
+
+
+def ends_with_the_tests():
+    """Called in a child that is about to become a server: the kernel ends it with us, also if we are ended in the middle."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def free_port():
@@ -65,7 +76,7 @@ def postgres():
         server = subprocess.Popen(
             [f"{bindir}/postgres", "-D", data, "-p", str(port), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off",
              "-c", f"unix_socket_directories={folder}", "-c", "log_destination=stderr"],
-            stderr=subprocess.PIPE, text=True, cwd=folder, **account)
+            stderr=subprocess.PIPE, text=True, cwd=folder, preexec_fn=ends_with_the_tests, **account)
         try:
             _wait_for(server, server.stderr, "ready to accept connections")
             yield f"postgresql://treadle@127.0.0.1:{port}/postgres"
@@ -85,7 +96,7 @@ def redis():
     port = free_port()
     folder = tempfile.mkdtemp(prefix="treadle-redis-")
     server = subprocess.Popen([binary, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-                               "--dir", folder, "--daemonize", "no"], stdout=subprocess.PIPE, text=True)
+                               "--dir", folder, "--daemonize", "no"], stdout=subprocess.PIPE, text=True, preexec_fn=ends_with_the_tests)
     try:
         _wait_for(server, server.stdout, "eady to accept connections")
         yield f"redis://127.0.0.1:{port}/0"

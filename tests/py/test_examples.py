@@ -1,7 +1,9 @@
 """The Python programs of examples/ do what they say, each as a user starts it."""
+import contextlib
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -66,7 +68,8 @@ def test_an_application_is_served_on_treadle(server):
     pytest.importorskip(server[0])
     port = servers.free_port()
     process = subprocess.Popen([sys.executable, "-m", "treadle", "-m", *server, "--port", str(port), "http_app:app"], cwd=EXAMPLES,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+                               preexec_fn=servers.ends_with_the_tests)
     try:
         # Granian's workers say that they started before they listen, and nothing after.
         while process.poll() is None and not listens(port):
@@ -75,4 +78,8 @@ def test_an_application_is_served_on_treadle(server):
             assert json.load(answer) == {"treadle": True}
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        try:
+            process.wait(timeout=20)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # and its workers

@@ -28,13 +28,14 @@ class Server:
         env = dict(os.environ, PYTHONUNBUFFERED="1",
                    PYTHONPATH=os.pathsep.join([str(HERE / "apps"), str(HERE), os.environ.get("PYTHONPATH", "")]))
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env,
-                                        start_new_session=True)
+                                        start_new_session=True, preexec_fn=servers.ends_with_the_tests)
         self.output = []
         for line in self.process.stdout:
             self.output.append(line)
             times -= ready in line
             if not times:
                 return
+        self.__exit__()
         raise AssertionError(f"ended with {self.process.wait()}: {''.join(self.output)}")
 
     def __enter__(self):

@@ -14,7 +14,9 @@ import uuid
 APPS = pathlib.Path(__file__).resolve().parent / "apps"
 OFFLINE = str(pathlib.Path(__file__).resolve().parent / "offline")  # on PYTHONPATH it refuses other machines
 DEADLINE_S = 25
-RUN = "TREADLE_TEST_RUN"  # in the environment of all that a test has started, whatever group or session it has since
+# In the environment of all that these tests have started, whatever group or session it is in since.
+RUN = "TREADLE_TEST_RUN"
+SESSION = uuid.uuid4().hex
 
 
 def free_port():
@@ -52,11 +54,11 @@ class Output:
 
 
 def of_run(run):
-    """The processes of one run that are left."""
+    """The processes that are left of one run, or of all runs of a session."""
     mark, left = f"{RUN}={run}".encode(), []
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
-            if mark in (folder / "environ").read_bytes().split(b"\0"):
+            if any(entry.startswith(mark) for entry in (folder / "environ").read_bytes().split(b"\0")):
                 left.append(int(folder.name))
         except OSError:
             pass  # gone, or another user's
@@ -77,7 +79,7 @@ def end_run(run):
 @contextlib.contextmanager
 def running(*command, env=None, cwd=APPS, report=None, stop=signal.SIGTERM):
     """A process and its output, both streams; it is stopped at the end, with all that it started."""
-    run = uuid.uuid4().hex
+    run = f"{SESSION}.{uuid.uuid4().hex}"
     environ = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(APPS), **(env or {}), RUN: run}
     if report is not None:
         environ["LOOP_REPORT"] = report
