@@ -16,6 +16,16 @@ set(TREADLE_LAYER_ffi base core wake host hold ring pool resolve fileio)
 set(TREADLE_LAYER_pyloop base core wake hold ring pool resolve fileio)
 set(TREADLE_LAYER_cli base core wake host ring pool resolve fileio)
 
+# The same for the folders of libs/pyloop/src: what each may include and call. module.c, on top, knows them all.
+set(TREADLE_FOLDER_ground "")
+set(TREADLE_FOLDER_poll ground)
+set(TREADLE_FOLDER_loop ground poll)
+set(TREADLE_FOLDER_streams ground poll loop)
+set(TREADLE_FOLDER_transport ground poll loop streams)
+set(TREADLE_FOLDER_sock ground poll loop)
+set(TREADLE_FOLDER_dns ground poll loop)
+set(TREADLE_FOLDER_files ground poll loop)
+
 # The libraries of this build, each behind those it stands on.
 set(TREADLE_LIBS "")
 set(treadle_wanted "${TREADLE_LIBRARIES}")

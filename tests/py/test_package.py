@@ -98,11 +98,15 @@ def test_a_python_that_nobody_has_tested_is_told_at_import(python):
     done = python(code=UNTESTED, check=True)
     assert "RuntimeWarning: treadle is tested on Python 3.11 to 3.15, not on 3.99" in done.stderr
     assert "<string>:4" in done.stderr, "the warning shows who imports treadle"
-    done = python(code=UNTESTED.replace("import treadle", "del asyncio.futures._convert_future_exc\n"
-                                        "del asyncio.constants._SendfileMode\nimport treadle"))
+    done = python(code=UNTESTED.replace("import treadle", "del asyncio.SelectorEventLoop\nimport treadle"))
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("ImportError: treadle is tested on Python 3.11 to 3.15") and "_SendfileMode" in last
+    assert last.startswith("ImportError: treadle is tested on Python 3.11 to 3.15") and "SelectorEventLoop" in last
+
+
+def test_a_python_without_private_names_of_asyncio_can_import_it(python):
+    gone = "del asyncio.futures._convert_future_exc\ndel asyncio.constants._SendfileMode\nimport treadle"
+    assert "not on 3.99" in python(code=UNTESTED.replace("import treadle", gone), check=True).stderr
 
 
 def test_a_python_that_stays_without_the_gil_is_refused(python):

@@ -56,6 +56,40 @@ class Planted(unittest.TestCase):
         place = "libs/wake/src/wake.c"
         self.assert_seen(self.plant(place, '#include "sched_internal.h"'), place, "sched_internal.h")
 
+    def test_a_folder_of_pyloop_may_not_include_one_above_it(self):
+        place = "libs/pyloop/src/poll/watch.c"
+        self.assert_seen(self.plant(place, '#include "loop/loop.h"'), place, "poll/ may not include loop/loop.h")
+
+    def test_a_folder_of_pyloop_may_not_call_one_above_it(self):
+        place = "libs/pyloop/src/ground/audit.c"
+        line = "void tdl__raise_uv(int code);\nvoid tdl__ask(void) {\n    tdl__raise_uv(1);\n}"
+        self.assert_seen(self.plant(place, line), place, "ground/ may not use tdl__raise_uv of poll/")
+
+    def test_a_comment_that_names_a_function_above_is_no_call(self):
+        self.assertEqual(self.plant("libs/pyloop/src/ground/audit.c", "/* tdl__raise_uv() is above */"), [])
+
+    def test_a_table_of_methods_counts_as_a_call(self):
+        place = "libs/pyloop/src/loop/loop.c"
+        line = "extern PyMethodDef tdl__dns_methods[];\nPyMethodDef *tdl__own = tdl__dns_methods;"
+        self.assert_seen(self.plant(place, line), place, "tdl__dns_methods of dns/")
+
+    def test_folders_side_by_side_do_not_know_each_other(self):
+        place = "libs/pyloop/src/sock/connect.c"
+        self.assert_seen(self.plant(place, '#include "transport/base.h"'), place, "transport/base.h")
+
+    def test_a_circle_in_either_table_is_seen(self):
+        for place, line, word in (("wake", "set(TREADLE_LAYER_base core)", "base stands on itself"),
+                                  ("poll", "set(TREADLE_FOLDER_ground loop)", "folder ground stands on itself")):
+            self.tearDown()
+            self.setUp()
+            problems = self.plant("cmake/TreadleLayers.cmake", line)
+            self.assertTrue([problem for problem in problems if word in problem], place)
+
+    def test_a_folder_without_a_line_is_seen(self):
+        (self.root / "libs/pyloop/src/stray").mkdir()
+        (self.root / "libs/pyloop/src/stray/stray.c").write_text("int stray;\n")
+        self.assert_seen(layers.check(self.root), "stray.c", "no line")
+
     def test_a_lib_without_a_line_is_seen(self):
         (self.root / "libs/stray/src").mkdir(parents=True)
         (self.root / "libs/stray/src/stray.c").write_text("int stray;\n")

@@ -50,6 +50,30 @@ class Planted(unittest.TestCase):
             self.assert_clean("libs/thing/src/thing.c", style.format("    g();\n" * 70))
             self.assert_seen("71 lines", "libs/thing/src/thing.c", style.format("    g();\n" * 71))
 
+    def test_insides_of_other_projects_stand_in_their_own_files_alone(self):
+        for line, place, home in (
+            ("_Py_NewReference(object);", "libs/pyloop/src/loop/handle.c", "libs/pyloop/src/ground/cpython.h"),
+            ("type->tp_dict;", "libs/pyloop/src/loop/loop.c", "libs/pyloop/src/ground/cpython.c"),
+            ("poll->io_watcher.fd = 1;", "libs/pyloop/src/poll/watch.c", "libs/pyloop/src/poll/uvpriv.c"),
+            ("tasks._enter_task(loop, task)", "libs/pyloop/treadle/_loop.py", "libs/pyloop/treadle/_asyncio.py"),
+        ):
+            self.assert_seen("with ", place, line + "\n")
+            self.assert_clean(home, line + "\n")
+
+    def test_a_private_name_of_asyncio_stands_in_the_list_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            src = pathlib.Path(folder) / "libs/pyloop/src"
+            for name, text in (
+                ("ground/asyncio.h", '#define TDL_IT "_its_name"\n'),
+                ("loop/a.c", 'int a = find("_its_name");\n'),
+                ("loop/own.c", '    {"_its_name", method_of_our_own},\n'),
+            ):
+                (src / name).parent.mkdir(parents=True, exist_ok=True)
+                (src / name).write_text(text)
+            problems = tidy.check(pathlib.Path(folder))
+            self.assertEqual(len(problems), 1, problems)
+            self.assertIn("loop/a.c:1: _its_name", problems[0])
+
     def test_a_long_file_is_seen(self):
         self.assert_seen("perhaps two rooms", "libs/thing/src/thing.c", "int a;\n" * 801)
 

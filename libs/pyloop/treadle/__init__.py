@@ -6,7 +6,7 @@ factory for ``asyncio.Runner`` and for servers that take one. ``python -m treadl
 
 from __future__ import annotations
 
-import asyncio as _asyncio
+import asyncio as _aio
 import functools as _functools
 import typing as _typing
 from collections.abc import Callable as _Callable, Coroutine as _Coroutine
@@ -15,6 +15,7 @@ from typing import Any as _Any, TypeVar as _TypeVar
 from . import _versions
 
 with _versions.checked():
+    from ._asyncio import running_loop as _running_loop
     from ._loop import Loop
     from ._policy import install, uninstall
     from ._treadle import Handle, TCPTransport, TimerHandle, __version__ as __version__, new_event_loop
@@ -39,7 +40,7 @@ def run(
     main: _Coroutine[_Any, _Any, _T],
     *,
     debug: bool | None = None,
-    loop_factory: _Callable[[], _asyncio.AbstractEventLoop] | None = None,
+    loop_factory: _Callable[[], _aio.AbstractEventLoop] | None = None,
     io_uring: bool | None = None,
     spin_us: int | None = None,
     lookup_slots: int | None = None,
@@ -51,20 +52,20 @@ def run(
     io_uring, spin_us, lookup_slots: options of the loop, as Loop takes them; not together with loop_factory.
     Raises what the coroutine raises, RuntimeError inside a running loop, ValueError for what is no coroutine.
     """
-    if _asyncio._get_running_loop() is not None:
+    if _running_loop() is not None:
         raise RuntimeError("treadle.run() cannot be called from a running event loop")
     options = {"io_uring": io_uring, "spin_us": spin_us, "lookup_slots": lookup_slots}
     chosen: dict[str, _Any] = {name: value for name, value in options.items() if value is not None}
     if chosen and loop_factory is not None:
         raise ValueError(f"{next(iter(chosen))} is for treadle's own loop; the loop_factory makes another")
     factory = _functools.partial(Loop, **chosen) if chosen else loop_factory or new_event_loop
-    with _asyncio.Runner(debug=debug, loop_factory=factory) as runner:
+    with _aio.Runner(debug=debug, loop_factory=factory) as runner:
         return runner.run(main)
 
 
 def is_running() -> bool:
     """Tell whether the loop that runs in this thread is treadle's; False where none runs."""
-    return isinstance(_asyncio._get_running_loop(), Loop)
+    return isinstance(_running_loop(), Loop)
 
 
 def info() -> dict[str, _Any]:

@@ -13,6 +13,8 @@ import sys
 from asyncio import base_events, staggered
 from typing import Any
 
+from ._asyncio import SendfileFallback, interleave_addrinfos
+
 
 _RACE = staggered.staggered_race  # what stands in its place later has reasons to see each race
 
@@ -224,7 +226,7 @@ class Connections:
             raise OSError("getaddrinfo() returned empty list")
         count = 1 if interleave is None else interleave
         if count:
-            infos = base_events._interleave_addrinfos(infos, count)  # type: ignore[attr-defined]
+            infos = interleave_addrinfos(infos, count)
         failed: list[list[OSError]] = []
         errors: list[OSError] = []
         try:
@@ -369,12 +371,14 @@ class Connections:
     # Sendfile without the system call: as CPython does it since gh-131325 and gh-150107
 
     async def _sendfile_fallback(self: Any, transp: Any, file: Any, offset: int, count: int | None) -> int:
+        if SendfileFallback is None:
+            return int(await super()._sendfile_fallback(transp, file, offset, count))  # type: ignore[misc]
         if hasattr(file, "seek"):
             file.seek(offset)
         size = min(count, 16384) if count else 16384
         buffer = bytearray(size)
         total = 0
-        flow = base_events._SendfileFallbackProtocol(transp)  # type: ignore[attr-defined]
+        flow = SendfileFallback(transp)
         try:
             while True:
                 if count:

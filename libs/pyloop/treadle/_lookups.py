@@ -6,10 +6,10 @@ import asyncio
 import sys
 import threading
 import warnings
-from asyncio import futures
 from asyncio.log import logger
-from concurrent import futures as _pools
 from typing import Any
+
+from ._asyncio import is_asyncios_pool, set_result_unless_cancelled
 
 _GIVEN: Any = object()  # no executor is this
 _class_of: Any = type  # the built-in, which an argument of getaddrinfo hides
@@ -89,7 +89,7 @@ class Lookups:
         if not self._looks_up_natively:
             return False
         if executor is not None and not (
-            executor.__class__ is _pools.ThreadPoolExecutor and executor._thread_name_prefix == "asyncio"
+            is_asyncios_pool(executor)
         ):
             return False
         self._own_executor = executor
@@ -152,7 +152,7 @@ class Lookups:
         try:
             self._default_executor.shutdown(wait=True)
             if not self.is_closed():
-                self.call_soon_threadsafe(futures._set_result_unless_cancelled, future, None)  # type: ignore[attr-defined]
+                self.call_soon_threadsafe(set_result_unless_cancelled, future, None)
         except Exception as exc:
             if not self.is_closed() and not future.cancelled():
                 self.call_soon_threadsafe(future.set_exception, exc)

@@ -21,6 +21,15 @@ from concurrent import futures as _pools
 from typing import Any
 
 from . import _treadle
+from ._asyncio import (
+    format_handle,
+    is_asyncios_pool,
+    pool_lock,
+    pools_are_known,
+    pools_are_over,
+    set_running_loop,
+    trusted,
+)
 from ._connections import Connections, Refused
 from ._lookups import Lookups
 from ._options import option_flag, option_number
@@ -31,6 +40,8 @@ from ._support import outside_of_tasks, run_handle
 
 _UnixLoop: Any = asyncio.SelectorEventLoop
 _Socket = socket.socket
+trusted.update(_treadle._trusted())
+_OWN_TRANSPORTS, _OWN_TLS, _POOLS_ARE_KNOWN = trusted["flow_control"], trusted["sslproto"], pools_are_known()
 
 
 @types.coroutine
@@ -201,12 +212,12 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         try:
             self._thread_id: int | None = threading.get_ident()
             sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
-            events._set_running_loop(self)
+            set_running_loop(self)
             self._run(threading.current_thread() is threading.main_thread())
         finally:
             self._stopping = False
             self._thread_id = None
-            events._set_running_loop(None)
+            set_running_loop(None)
             self._set_coroutine_origin_tracking(False)
             sys.set_asyncgen_hooks(*old_agen_hooks)
 
@@ -268,7 +279,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
             handle._run()
             dt = self.time() - t0
             if dt >= self.slow_callback_duration:
-                text = base_events._format_handle(handle)  # type: ignore[attr-defined]
+                text = format_handle(handle)
                 base_events.logger.warning("Executing %s took %.3f seconds", text, dt)  # type: ignore[attr-defined]
         finally:
             self._current_handle = None
@@ -296,15 +307,15 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
             pool = self._default_executor
             if pool is None and self._patched("run_in_executor") is None:
                 pool = self._default_executor = _pools.ThreadPoolExecutor(thread_name_prefix="asyncio")
-        if not self._pool_is_standard(pool):
+        if not _POOLS_ARE_KNOWN or not self._pool_is_standard(pool):
             return self._run_by_asyncio(executor, func, args)
         executor = pool
         future = self.create_future()
         job = self._make_job(future, func, args)
-        with executor._shutdown_lock, _pools.thread._global_shutdown_lock:
+        with executor._shutdown_lock, pool_lock:
             if executor._shutdown:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-            if _pools.thread._shutdown:
+            if pools_are_over():
                 raise RuntimeError("cannot schedule new futures after interpreter shutdown")
             executor._work_queue.put(job)
             executor._adjust_thread_count()
@@ -322,7 +333,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
             return
         self._executor_forks = _forks
         executor = self._default_executor
-        if executor.__class__ is _pools.ThreadPoolExecutor and executor._thread_name_prefix == "asyncio":
+        if is_asyncios_pool(executor):
             self._default_executor = None
 
     # Transports
@@ -333,7 +344,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         """Connect to host and port; return (transport, protocol). Arguments and errors are asyncio's."""
         fd = None
         if type(host) is str and type(port) is int and type(self) is Loop and not self._debug and _say_nothing(kwargs):
-            if self._sockets_in_place() and not self._overridden(_OF_CONNECT):
+            if _OWN_TRANSPORTS and self._sockets_in_place() and not self._overridden(_OF_CONNECT):
                 connect = self._connect_numeric(host, port)
                 if connect is None:
                     fd = await self._connect_named(host, port)
@@ -436,7 +447,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
 
     def _transports_are_plain(self, sock: Any) -> bool:
         """Whether C may go around the methods of a socket, and around the loop's that asyncio's transports call."""
-        return self._socket_is_plain(sock) and not self._overridden(_OF_TRANSPORTS)
+        return _OWN_TRANSPORTS and self._socket_is_plain(sock) and not self._overridden(_OF_TRANSPORTS)
 
     def _make_datagram_transport(
         self, sock: Any, protocol: Any, address: Any = None, waiter: Any = None, extra: Any = None
@@ -475,6 +486,21 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         ssl_shutdown_timeout: Any = constants.SSL_SHUTDOWN_TIMEOUT,
         context: Any = None,
     ) -> Any:
+        if not _OWN_TLS:
+            return _UnixLoop._make_ssl_transport(
+                self,
+                rawsock,
+                protocol,
+                sslcontext,
+                waiter,
+                server_side=server_side,
+                server_hostname=server_hostname,
+                extra=extra,
+                server=server,
+                ssl_handshake_timeout=ssl_handshake_timeout,
+                ssl_shutdown_timeout=ssl_shutdown_timeout,
+                **_given(context),
+            )
         from ._tls import TLSProtocol
 
         self._ensure_fd_no_transport(rawsock)
@@ -500,6 +526,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         replaced = self._patched("start_tls")
         if replaced is not None:
             return await replaced(transport, protocol, sslcontext, **kwargs)
+        if not _OWN_TLS:
+            return await _UnixLoop.start_tls(self, transport, protocol, sslcontext, **kwargs)
         return await self._shake_hands(transport, protocol, sslcontext, **kwargs)
 
     start_tls.__wrapped__ = _UnixLoop.start_tls  # type: ignore[attr-defined]
@@ -555,7 +583,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
     # Servers
 
     def _accepts_by_itself(self, sock: Any) -> bool:
-        return self._sockets_in_place() and self._socket_is_plain(sock) and not self._overridden(_OF_ACCEPTING)
+        return _OWN_TRANSPORTS and self._sockets_in_place() and self._socket_is_plain(sock) and not self._overridden(_OF_ACCEPTING)
 
     def _start_serving(
         self,
@@ -567,7 +595,7 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         *timeouts: Any,
         context: Any = None,
     ) -> None:
-        if not self._accepts_by_itself(sock):
+        if not self._accepts_by_itself(sock) or not (sslcontext is None or _OWN_TLS):
             _UnixLoop._start_serving(self, protocol_factory, sock, sslcontext, server, backlog, *timeouts, **_given(context))
             return
         if sslcontext is not None:

@@ -6,11 +6,13 @@ import os
 import signal
 import sys
 import threading
-from asyncio import tasks, unix_events
+from asyncio import tasks, transports
 from asyncio.log import logger
 from typing import Any
 
-_UnixSubprocessTransport: Any = unix_events._UnixSubprocessTransport  # type: ignore[attr-defined]
+from ._asyncio import UnixSubprocessTransport
+
+_AsyncioTransport: Any = UnixSubprocessTransport or transports.SubprocessTransport  # in the second case it is not used
 
 
 def _exit_code(pid: int, transport: Any) -> int:
@@ -39,7 +41,7 @@ def _close(fd: int) -> None:
         pass
 
 
-class SubprocessTransport(_UnixSubprocessTransport):  # type: ignore[misc]
+class SubprocessTransport(_AsyncioTransport):  # type: ignore[misc]
     """asyncio's transport with what newer Pythons mended in it; docs/asyncio-compat.md lists it."""
 
     _closed: bool
@@ -129,6 +131,10 @@ class Processes:
         extra: Any = None,
         **kwargs: Any,
     ) -> Any:
+        if UnixSubprocessTransport is None:
+            return await super()._make_subprocess_transport(  # type: ignore[misc]
+                protocol, args, shell, stdin, stdout, stderr, bufsize, extra=extra, **kwargs
+            )
         waiter = self.create_future()
         transport = SubprocessTransport(
             self, protocol, args, shell, stdin, stdout, stderr, bufsize, waiter=waiter, extra=extra, **kwargs

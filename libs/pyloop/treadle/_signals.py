@@ -12,14 +12,11 @@ import signal
 import sys
 import warnings
 import weakref
-from asyncio import coroutines, events, unix_events
+from asyncio import coroutines, events
 from asyncio.log import logger
 from typing import Any
 
-# asyncio's own name for it from 3.14 on, where calling the public one warns.
-_iscoroutinefunction: Any = getattr(coroutines, "_iscoroutinefunction", coroutines.iscoroutinefunction)
-_asyncios_handler: Any = getattr(unix_events, "_sighandler_noop", None)
-
+from ._asyncio import iscoroutinefunction, signal_handler
 
 _loops: Any = weakref.WeakValueDictionary()  # by the wakeup descriptor of each that had a handler
 
@@ -110,7 +107,7 @@ class Signals:
         replaced = self._patched("add_signal_handler")
         if replaced is not None:
             return replaced(sig, callback, *args)
-        if coroutines.iscoroutine(callback) or _iscoroutinefunction(callback):
+        if coroutines.iscoroutine(callback) or iscoroutinefunction(callback):
             raise TypeError("coroutines cannot be used with add_signal_handler()")
         self._check_signal(sig)
         self._check_closed()
@@ -161,7 +158,7 @@ class Signals:
     def _belongs_to_another_loop(self, handler: Any) -> bool:
         if isinstance(handler, _Arrival):
             return handler is not self._signal_arrival
-        return handler is not None and handler is _asyncios_handler
+        return handler is not None and handler is signal_handler
 
     def _release_wakeup_fd(self: Any) -> None:
         """Without handlers the wakeup descriptor is not ours; another's that was set since is left alone."""

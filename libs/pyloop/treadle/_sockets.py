@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import socket
-from asyncio import base_events, unix_events
+from asyncio import unix_events
 from typing import Any
+
+from ._asyncio import check_ssl_socket
 
 _UnixLoop: Any = unix_events.SelectorEventLoop
 
@@ -38,7 +40,7 @@ class Sockets:
                 remove(fd)
 
     async def _call_when_ready(self, sock: Any, writing: bool, function: Any, *args: Any) -> Any:
-        base_events._check_ssl_socket(sock)  # type: ignore[attr-defined]
+        check_ssl_socket(sock)
         if self._debug and sock.gettimeout() != 0:
             raise ValueError("the socket must be non-blocking")
         while True:

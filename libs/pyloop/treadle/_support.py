@@ -6,14 +6,23 @@ import contextlib
 import sys
 import types
 import weakref
-from asyncio import constants, events, format_helpers, futures, tasks, trsock
+from asyncio import format_helpers, tasks, trsock
 from asyncio.log import logger
 from collections.abc import Iterator
 from typing import Any
 
-SENDFILE_MODE = constants._SendfileMode.TRY_NATIVE
-running_loop = events._get_running_loop
-wake_waiter = futures._set_result_unless_cancelled  # type: ignore[attr-defined]
+from ._asyncio import (
+    SENDFILE_MODE as SENDFILE_MODE,
+    convert_future_exc,
+    enter_task,
+    format_callback_source,
+    leave_task,
+    python_tasks,
+    running_loop as running_loop,
+    set_result_unless_cancelled,
+)
+
+wake_waiter = set_result_unless_cancelled
 
 
 class TransportSocket(trsock.TransportSocket):
@@ -78,12 +87,12 @@ def handle_repr(handle: Any) -> str:
 if sys.version_info >= (3, 13):
 
     def _format_callback(handle: Any) -> str:
-        return format_helpers._format_callback_source(handle._callback, handle._args, debug=handle._loop.get_debug())
+        return str(format_callback_source(handle._callback, handle._args, debug=handle._loop.get_debug()))
 
 else:
 
     def _format_callback(handle: Any) -> str:
-        return format_helpers._format_callback_source(handle._callback, handle._args)
+        return str(format_callback_source(handle._callback, handle._args))
 
 
 def _callback_failed(handle: Any, exc: BaseException) -> None:
@@ -125,7 +134,7 @@ def write_buffer_limits(high: Any, low: Any) -> tuple[int, int]:
 def set_job_exception(future: Any, exc: BaseException) -> None:
     """Give a future what a pool's thread raised; what no future can carry is told by a RuntimeError."""
     try:
-        future.set_exception(futures._convert_future_exc(exc))  # type: ignore[attr-defined]
+        future.set_exception(convert_future_exc(exc))
     except TypeError:
         wrapped = RuntimeError("StopIteration interacts badly with generators and cannot be raised into a Future")
         wrapped.__cause__ = exc
@@ -145,14 +154,12 @@ def outside_of_tasks(loop: Any) -> Iterator[None]:
     """Let other tasks of the loop run inside of the one that runs."""
     task = tasks.current_task(loop)
     if task is not None:
-        tasks._leave_task(loop, task)
-    # From Python 3.14 on tasks of asyncio's Python class are kept by themselves.
-    kept: dict[Any, Any] = getattr(tasks, "_current_tasks", {})
-    of_python = kept.pop(loop, None)
+        leave_task(loop, task)
+    of_python = python_tasks.pop(loop, None)
     try:
         yield
     finally:
         if of_python is not None:
-            kept[loop] = of_python
+            python_tasks[loop] = of_python
         if task is not None:
-            tasks._enter_task(loop, task)
+            enter_task(loop, task)

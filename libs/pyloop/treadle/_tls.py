@@ -9,14 +9,13 @@ import ssl
 from asyncio import sslproto, streams
 from typing import TYPE_CHECKING, Any
 
-from . import _treadle
+from . import _asyncio, _treadle
 
 _SSLProtocol: Any = sslproto.SSLProtocol
-_SSLTransport: Any = sslproto._SSLProtocolTransport
 _State = sslproto.SSLProtocolState
 
 
-class SSLTransport(_SSLTransport):  # type: ignore[misc]
+class SSLTransport(_asyncio.SSLTransport):  # type: ignore[misc]
     """What the application writes to and closes; write() is in C.
 
     A second close() lets go of the connection, as on asyncio; what is called after that does nothing, where asyncio

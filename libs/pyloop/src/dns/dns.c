@@ -1,5 +1,7 @@
 /* loop.getaddrinfo and loop.getnameinfo without the GIL: requests, their answers, cancel, close and fork. */
 #include "dns/dns_internal.h"
+#include "ground/audit.h"
+#include "loop/executor.h"
 
 #include "treadle/alloc.h"
 #include "treadle/status.h"
@@ -35,7 +37,7 @@ static PyObject *request_steal_future(struct tdl_dns_request *request)
 
 static PyObject *request_answer(struct tdl_dns_request *request)
 {
-    struct tdl_dns_state *st = &request->loop->state->dns;
+    struct tdl_dns_state *st = request->loop->state->dns;
     const struct tdl_lookup *lookup = &request->lookup;
     if (lookup->eai != 0) {
         tdl__dns_raise(st, lookup->eai, lookup->system_errno);
@@ -96,7 +98,7 @@ static int pool_open(struct tdl_dns *dns)
         dns->slots = tdl_lookup_slots();
     }
     const struct tdl_pool_options options = {
-        .slots = &dns->slots, .classes = 1, .name = "treadle", .linger_ns = TDL_DNS_WATCH_NS};
+        .slots = &dns->slots, .classes = 1, .name = "treadle", .linger_ns = TDL_WATCH_NS};
     return tdl_pool_open(&dns->pool, &options);
 }
 
@@ -122,7 +124,7 @@ static PyObject *future_of(TdlLoop *loop, PyObject *answer)
 /* The lookup was prepared; gives the future that its answer resolves. */
 static PyObject *request_submit(TdlLoop *loop, struct tdl_dns_request *request)
 {
-    struct tdl_dns *dns = &loop->dns;
+    struct tdl_dns *dns = loop->dns;
     request->loop = loop;
     request->item = (struct tdl_item){.run = request_run};
     request->future = future_new(loop);
@@ -185,13 +187,14 @@ static PyObject *ask_reverse(TdlLoop *loop, const struct tdl_dns_ask_reverse *as
 static bool is_standard(TdlLoop *loop, PyObject *name)
 {
     struct tdl_module_state *st = loop->state;
-    return tdl__dns_is_standard(&st->dns) && tdl__pools_in_place(loop) && tdl__loop_patched(loop, name) == NULL &&
+    return tdl__dns_is_standard(st->dns) && tdl__pools_in_place(loop) &&
+           tdl__loop_patched(loop, name) == NULL &&
            (tdl__loop_is_whole(loop) || !tdl__loop_overridden(loop, st->str_run_in_executor));
 }
 
 static PyObject *left_to_python(TdlLoop *loop)
 {
-    loop->dns.python_count++;
+    loop->dns->python_count++;
     Py_RETURN_NONE;
 }
 
@@ -200,7 +203,7 @@ static PyObject *left_to_python(TdlLoop *loop)
 static PyObject *loop_getaddrinfo(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     TdlLoop *loop = TDL_LOOP(self);
-    struct tdl_dns_state *st = &loop->state->dns;
+    struct tdl_dns_state *st = loop->state->dns;
     struct tdl_dns_ask ask;
     struct tdl_numeric answer;
     if (nargs != 6) {
@@ -220,7 +223,7 @@ static PyObject *loop_getaddrinfo(PyObject *self, PyObject *const *args, Py_ssiz
         return NULL;
     }
     if (tdl_numeric_forward(&answer, ask.node, ask.service, &ask.hints)) {
-        loop->dns.inline_count++;
+        loop->dns->inline_count++;
         PyObject *rows = tdl__dns_numeric_rows(st, &answer);
         return loop->debug && rows != NULL ? future_of(loop, rows) : rows;
     }
@@ -231,7 +234,7 @@ static PyObject *loop_getaddrinfo(PyObject *self, PyObject *const *args, Py_ssiz
 static PyObject *loop_getnameinfo(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     TdlLoop *loop = TDL_LOOP(self);
-    struct tdl_dns_state *st = &loop->state->dns;
+    struct tdl_dns_state *st = loop->state->dns;
     struct tdl_dns_ask_reverse ask;
     char host[TDL_NUMERIC_HOST_MAX];
     char service[TDL_NUMERIC_SERVICE_MAX];
@@ -249,7 +252,7 @@ static PyObject *loop_getnameinfo(PyObject *self, PyObject *const *args, Py_ssiz
         return NULL;
     }
     if (tdl_numeric_reverse(host, service, (const struct sockaddr *)&ask.address, ask.length, ask.flags)) {
-        loop->dns.inline_count++;
+        loop->dns->inline_count++;
         return tdl__dns_names(host, service);
     }
     return ask_reverse(loop, &ask);
@@ -258,7 +261,7 @@ static PyObject *loop_getnameinfo(PyObject *self, PyObject *const *args, Py_ssiz
 /* _drop_lookup(future): the caller waits no more; a lookup that waits for a slot never reaches libc. */
 static PyObject *loop_drop_lookup(PyObject *self, PyObject *future)
 {
-    struct tdl_dns *dns = &TDL_LOOP(self)->dns;
+    struct tdl_dns *dns = TDL_LOOP(self)->dns;
     for (struct tdl_node *node = dns->requests.next; node != &dns->requests; node = node->next) {
         struct tdl_dns_request *request = request_of_node(node);
         if (request->future != future) {
@@ -274,7 +277,7 @@ static PyObject *loop_drop_lookup(PyObject *self, PyObject *future)
 
 static PyObject *loop_lookup_info(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-    struct tdl_dns *dns = &TDL_LOOP(self)->dns;
+    struct tdl_dns *dns = TDL_LOOP(self)->dns;
     struct tdl_pool_counts counts = {0};
     if (dns->pool != NULL) {
         tdl_pool_counts(dns->pool, &counts);
@@ -293,7 +296,7 @@ static PyObject *loop_set_lookup_slots(PyObject *self, PyObject *value)
     if (slots == (unsigned long)-1 && PyErr_Occurred()) {
         return NULL;
     }
-    TDL_LOOP(self)->dns.slots = (uint32_t)slots;
+    TDL_LOOP(self)->dns->slots = (uint32_t)slots;
     Py_RETURN_NONE;
 }
 
@@ -306,50 +309,65 @@ PyMethodDef tdl__dns_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-void tdl__dns_init(struct tdl_dns *dns)
+static int part_open(TdlLoop *loop)
 {
-    *dns = (struct tdl_dns){0};
-    tdl_node_init(&dns->requests);
+    loop->dns = tdl_calloc(1, sizeof *loop->dns);
+    if (loop->dns == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    tdl_node_init(&loop->dns->requests);
+    return 0;
 }
 
-int tdl__dns_traverse(struct tdl_dns *dns, visitproc visit, void *arg)
+static int part_traverse(TdlLoop *loop, visitproc visit, void *arg)
 {
-    for (struct tdl_node *node = dns->requests.next; node != &dns->requests; node = node->next) {
+    struct tdl_node *requests = loop->dns != NULL ? &loop->dns->requests : NULL;
+    for (struct tdl_node *node = requests != NULL ? requests->next : NULL; node != requests;
+         node = node->next) {
         Py_VISIT(request_of_node(node)->future);
     }
     return 0;
 }
 
-void tdl__dns_clear(struct tdl_dns *dns)
+static void part_clear(TdlLoop *loop)
 {
-    while (tdl_node_is_linked(&dns->requests)) {
-        Py_XDECREF(request_steal_future(request_of_node(dns->requests.next)));
+    while (loop->dns != NULL && tdl_node_is_linked(&loop->dns->requests)) {
+        Py_XDECREF(request_steal_future(request_of_node(loop->dns->requests.next)));
     }
 }
 
-/* Whether a loop that has nothing else to do should watch for an answer before it sleeps. */
-bool tdl__dns_watches(struct tdl_dns *dns, uint64_t timeout_ns)
+/* A loop that has nothing else to do watches for an answer before it sleeps. */
+static struct tdl_patience *part_watches(TdlLoop *loop, uint64_t timeout_ns)
 {
-    return tdl_node_is_linked(&dns->requests) && timeout_ns > TDL_DNS_WATCH_NS &&
-           tdl_patience_watches(&dns->patience);
+    struct tdl_dns *dns = loop->dns;
+    bool watches = tdl_node_is_linked(&dns->requests) && timeout_ns > TDL_WATCH_NS &&
+                   tdl_patience_watches(&dns->patience);
+    return watches ? &dns->patience : NULL;
 }
 
 /* Never waits for libc: the pool's last worker frees what is still being looked up. The futures go first, since after
  * close a request may be freed at any moment. */
-void tdl__dns_close(struct tdl_loop *loop)
+static void part_close(TdlLoop *loop)
 {
-    struct tdl_pool *pool = loop->dns.pool;
-    loop->dns.pool = NULL;
+    struct tdl_pool *pool = loop->dns != NULL ? loop->dns->pool : NULL;
     if (pool != NULL) {
-        tdl__dns_clear(&loop->dns);
+        loop->dns->pool = NULL;
+        part_clear(loop);
         tdl_pool_close(pool);
     }
 }
 
-/* The child's own threads take over what was waiting or executing in the parent. */
-void tdl__dns_after_fork(struct tdl_loop *loop)
+static void part_release(TdlLoop *loop)
 {
-    struct tdl_dns *dns = &loop->dns;
+    tdl_free(loop->dns);
+    loop->dns = NULL;
+}
+
+/* The child's own threads take over what was waiting or executing in the parent. */
+static void part_after_fork(TdlLoop *loop)
+{
+    struct tdl_dns *dns = loop->dns;
     struct tdl_job *job;
     while (dns->pool != NULL && (job = tdl_pool_take_forked(dns->pool)) != NULL) {
         struct tdl_dns_request *request = TDL_CONTAINER_OF(job, struct tdl_dns_request, lookup.job);
@@ -359,3 +377,13 @@ void tdl__dns_after_fork(struct tdl_loop *loop)
         }
     }
 }
+
+const struct tdl_part tdl__dns_part = {
+    .open = part_open,
+    .watches = part_watches,
+    .after_fork = part_after_fork,
+    .close = part_close,
+    .traverse = part_traverse,
+    .clear = part_clear,
+    .release = part_release,
+};

@@ -12,9 +12,6 @@
 #include "treadle/patience.h"
 #include "treadle/pool.h"
 
-/* How long loop and worker watch for each other's half of a lookup: what one from a file takes, and about what it costs
- * to put a thread to sleep and wake it. */
-#define TDL_DNS_WATCH_NS 20000U
 #define TDL_DNS_FAMILIES 16
 #define TDL_DNS_KINDS 16
 
@@ -23,11 +20,12 @@
     XX(_socket)                                                                                              \
     XX(getaddrinfo)                                                                                          \
     XX(getnameinfo)                                                                                          \
-    XX(_intenum_converter)                                                                                   \
+    XX(converter)                                                                                            \
     XX(AddressFamily)                                                                                        \
     XX(SocketKind)
 
-struct tdl_loop;
+struct tdl_module_state;
+struct tdl_part;
 
 /* One loop's lookups. */
 struct tdl_dns {
@@ -71,11 +69,8 @@ int tdl__dns_members_init(struct tdl_dns_state *st);
 int tdl__dns_state_init(struct tdl_dns_state *st);
 int tdl__dns_state_traverse(struct tdl_dns_state *st, visitproc visit, void *arg);
 void tdl__dns_state_clear(struct tdl_dns_state *st);
-void tdl__dns_init(struct tdl_dns *dns);
-int tdl__dns_traverse(struct tdl_dns *dns, visitproc visit, void *arg);
-void tdl__dns_clear(struct tdl_dns *dns);
-bool tdl__dns_watches(struct tdl_dns *dns, uint64_t timeout_ns);
-void tdl__dns_close(struct tdl_loop *loop);
-void tdl__dns_after_fork(struct tdl_loop *loop);
+int tdl__dns_module_init(struct tdl_module_state *module);
+void tdl__dns_module_free(struct tdl_module_state *module);
+extern const struct tdl_part tdl__dns_part;
 
 #endif

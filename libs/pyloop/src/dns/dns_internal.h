@@ -2,9 +2,9 @@
 #ifndef TDL_PYLOOP_DNS_INTERNAL_H
 #define TDL_PYLOOP_DNS_INTERNAL_H
 
-#include "pyloop.h"
-
 #include "dns/dns.h"
+#include "loop/loop.h"
+
 #include "treadle/lookup.h"
 #include "treadle/numeric.h"
 

@@ -1,7 +1,11 @@
 /* Whether socket.getaddrinfo and socket.getnameinfo are still the standard library's own, asked at every lookup. */
 #include "dns/dns.h"
+#include "ground/cpython.h"
+#include "ground/state.h"
 
 #include <string.h>
+
+#include "treadle/alloc.h"
 
 static PyObject *module_dict(PyObject *module)
 {
@@ -30,24 +34,26 @@ static bool names_in_place(struct tdl_dns_state *st)
     return dict_has(base, st->str_socket, st->socket) &&
            dict_has(socket, st->str_getaddrinfo, st->getaddrinfo) &&
            dict_has(socket, st->str__socket, st->raw_socket) &&
-           dict_has(socket, st->str__intenum_converter, st->converter) &&
+           dict_has(socket, st->str_converter, st->converter) &&
            dict_has(socket, st->str_AddressFamily, st->address_family) &&
            dict_has(socket, st->str_SocketKind, st->socket_kind) &&
            dict_has(socket, st->str_getnameinfo, st->getnameinfo) &&
            dict_has(module_dict(st->raw_socket), st->str_getaddrinfo, st->raw_getaddrinfo);
 }
 
-#if PY_VERSION_HEX < 0x030C0000
 static void versions_now(struct tdl_dns_state *st, uint64_t out[3])
 {
-    out[0] = ((PyDictObject *)module_dict(st->base_events))->ma_version_tag;
-    out[1] = ((PyDictObject *)module_dict(st->socket))->ma_version_tag;
-    out[2] = ((PyDictObject *)module_dict(st->raw_socket))->ma_version_tag;
+    out[0] = tdl__dict_tag(module_dict(st->base_events));
+    out[1] = tdl__dict_tag(module_dict(st->socket));
+    out[2] = tdl__dict_tag(module_dict(st->raw_socket));
 }
 
 /* A dict's version changes with each change of it, so equal versions say that no name was rebound. */
 static bool modules_in_place(struct tdl_dns_state *st)
 {
+    if (!tdl__cpython.dict_tags) {
+        return names_in_place(st);
+    }
     uint64_t now[3];
     versions_now(st, now);
     if (memcmp(now, st->seen, sizeof now) == 0) {
@@ -59,12 +65,6 @@ static bool modules_in_place(struct tdl_dns_state *st)
     memcpy(st->seen, now, sizeof now);
     return true;
 }
-#else
-static bool modules_in_place(struct tdl_dns_state *st)
-{
-    return names_in_place(st);
-}
-#endif
 
 /* Replaced before treadle was imported: a function that is not of socket's own file, or not a built-in of _socket. */
 static bool is_pristine(struct tdl_dns_state *st)
@@ -96,7 +96,8 @@ static int intern_names(struct tdl_dns_state *st)
     }
     TDL_DNS_NAMES(TDL_INTERN)
 #undef TDL_INTERN
-    return 0;
+    Py_SETREF(st->str_converter, PyUnicode_InternFromString(TDL_INT_ENUM_CONVERTER));
+    return st->str_converter != NULL ? 0 : -1;
 }
 
 int tdl__dns_state_init(struct tdl_dns_state *st)
@@ -106,7 +107,7 @@ int tdl__dns_state_init(struct tdl_dns_state *st)
     st->raw_socket = PyImport_ImportModule("_socket");
     st->getaddrinfo = attribute(st->socket, "getaddrinfo");
     st->getnameinfo = attribute(st->socket, "getnameinfo");
-    st->converter = attribute(st->socket, "_intenum_converter");
+    st->converter = attribute(st->socket, TDL_INT_ENUM_CONVERTER);
     st->address_family = attribute(st->socket, "AddressFamily");
     st->socket_kind = attribute(st->socket, "SocketKind");
     st->address_info = attribute(st->socket, "AddressInfo");
@@ -211,4 +212,20 @@ void tdl__dns_state_clear(struct tdl_dns_state *st)
 #define TDL_CLEAR_NAME(name) Py_CLEAR(st->str_##name);
     TDL_DNS_NAMES(TDL_CLEAR_NAME)
 #undef TDL_CLEAR_NAME
+}
+
+int tdl__dns_module_init(struct tdl_module_state *module)
+{
+    module->dns = tdl_calloc(1, sizeof *module->dns);
+    if (module->dns == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return tdl__dns_state_init(module->dns);
+}
+
+void tdl__dns_module_free(struct tdl_module_state *module)
+{
+    tdl_free(module->dns);
+    module->dns = NULL;
 }

@@ -1,6 +1,6 @@
 /* A file context in a loop: staged in a turn, flushed once, reaped when its descriptor shows something. */
 #include "files/files.h"
-#include "pyloop.h"
+#include "loop/loop.h"
 
 #include <limits.h>
 #include <math.h>
@@ -103,6 +103,7 @@ int tdl__files_schedule(FileContext *c)
     if (c->native && !tdl_fio_has_finished(&c->fio)) {
         c->next_staged = TDL_LOOP(c->loop)->files;
         TDL_LOOP(c->loop)->files = c;
+        TDL_LOOP(c->loop)->staged = true;
         c->listed = true;
         return 0;
     }
@@ -110,7 +111,7 @@ int tdl__files_schedule(FileContext *c)
 }
 
 /* treadle's loop submits what its turn staged, without a callback of its own. */
-void tdl__files_before_poll(TdlLoop *loop)
+static void before_poll(TdlLoop *loop)
 {
     FileContext *c;
     while ((c = loop->files) != NULL) {
@@ -128,6 +129,8 @@ void tdl__files_before_poll(TdlLoop *loop)
         }
     }
 }
+
+const struct tdl_part tdl__files_part = {.before_poll = before_poll};
 
 static void leave_list(FileContext *c)
 {
@@ -306,7 +309,7 @@ static PyObject *step(FileContext *c)
     Py_RETURN_NONE;
 }
 
-static PyObject *context_step(PyObject *self, PyObject *Py_UNUSED(ignored))
+PyObject *tdl__files_step(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FileContext *c = TDL_FILE_CONTEXT(self);
     c->soon = false;
@@ -317,7 +320,7 @@ static PyObject *context_step(PyObject *self, PyObject *Py_UNUSED(ignored))
 }
 
 /* One step a turn is enough: behind one, or with one to come, the descriptor stays readable. */
-static PyObject *context_ready(PyObject *self, PyObject *Py_UNUSED(ignored))
+PyObject *tdl__files_ready(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FileContext *c = TDL_FILE_CONTEXT(self);
     if (c->soon || (c->native && c->loop != NULL && c->stepped_turn == TDL_LOOP(c->loop)->turns)) {
@@ -362,7 +365,7 @@ static int close_context(FileContext *c)
     return rc;
 }
 
-static PyObject *context_register(PyObject *self, PyObject *memory)
+PyObject *tdl__files_register(PyObject *self, PyObject *memory)
 {
     FileContext *c = TDL_FILE_CONTEXT(self);
     if (check_open(c) < 0) {
@@ -385,7 +388,7 @@ static PyObject *context_register(PyObject *self, PyObject *memory)
     Py_RETURN_FALSE;
 }
 
-static PyObject *context_close(PyObject *self, PyObject *Py_UNUSED(ignored))
+PyObject *tdl__files_context_close(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FileContext *c = TDL_FILE_CONTEXT(self);
     Py_INCREF(self);
@@ -398,7 +401,7 @@ static PyObject *context_close(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-static PyObject *context_submit(PyObject *self, PyObject *op)
+PyObject *tdl__files_context_submit(PyObject *self, PyObject *op)
 {
     FileContext *c = TDL_FILE_CONTEXT(self);
     if (!Py_IS_TYPE(op, c->state->op_type) || TDL_FILE_OP(op)->context != c ||
@@ -412,7 +415,7 @@ static PyObject *context_submit(PyObject *self, PyObject *op)
     Py_RETURN_NONE;
 }
 
-static PyObject *context_flush(PyObject *self, PyObject *Py_UNUSED(ignored))
+PyObject *tdl__files_flush(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FileContext *c = TDL_FILE_CONTEXT(self);
     tdl_fio_step(&c->fio);
@@ -427,7 +430,7 @@ static PyObject *context_flush(PyObject *self, PyObject *Py_UNUSED(ignored))
     return PyLong_FromLong(count);
 }
 
-static PyObject *context_reap(PyObject *self, PyObject *Py_UNUSED(ignored))
+PyObject *tdl__files_reap(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FileContext *c = TDL_FILE_CONTEXT(self);
     struct tdl_queue finished;
@@ -452,7 +455,7 @@ static PyObject *context_reap(PyObject *self, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-static PyObject *context_cancel(PyObject *self, PyObject *op)
+PyObject *tdl__files_context_cancel(PyObject *self, PyObject *op)
 {
     FileContext *c = TDL_FILE_CONTEXT(self);
     if (!Py_IS_TYPE(op, c->state->op_type) || TDL_FILE_OP(op)->context != c) {
@@ -481,14 +484,14 @@ static int fd_of(FileContext *c)
     return fd;
 }
 
-static PyObject *context_fileno(PyObject *self, PyObject *Py_UNUSED(ignored))
+PyObject *tdl__files_fileno(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     int fd = fd_of(TDL_FILE_CONTEXT(self));
     return fd >= 0 ? PyLong_FromLong(fd) : NULL;
 }
 
 /* Whether an operation of the context that has begun, or is about to, uses this descriptor. */
-static PyObject *context_uses(PyObject *self, PyObject *arg)
+PyObject *tdl__files_uses(PyObject *self, PyObject *arg)
 {
     FileContext *c = TDL_FILE_CONTEXT(self);
     int fd;
@@ -532,7 +535,7 @@ static double seconds_now(void)
     return (double)tdl_clock_ns() * 1e-9;
 }
 
-static PyObject *context_wait(PyObject *self, PyObject *arg)
+PyObject *tdl__files_wait(PyObject *self, PyObject *arg)
 {
     FileContext *c = TDL_FILE_CONTEXT(self);
     double seconds = PyFloat_AsDouble(arg);
@@ -568,7 +571,7 @@ static PyObject *context_wait(PyObject *self, PyObject *arg)
 
 static const char *const mode_names[] = {"adaptive", "deferred", "immediate"};
 
-static PyObject *context_caps(PyObject *self, PyObject *Py_UNUSED(ignored))
+PyObject *tdl__files_caps(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     FileContext *c = TDL_FILE_CONTEXT(self);
     if (check_open(c) < 0) {
@@ -714,37 +717,6 @@ static PyObject *get_max_requests(PyObject *self, void *Py_UNUSED(closure))
     return PyLong_FromUnsignedLong(tdl_fio_inflight_max(&TDL_FILE_CONTEXT(self)->fio));
 }
 
-static PyMethodDef context_methods[] = {
-    {"_ready", context_ready, METH_NOARGS, PyDoc_STR("_ready($self, /)\n--\n\nThe loop saw results.")},
-    {"_step", context_step, METH_NOARGS,
-     PyDoc_STR("_step($self, /)\n--\n\nReap, wake and flush; the loop calls it.")},
-    {"close", context_close, METH_NOARGS,
-     PyDoc_STR("close($self, /)\n--\n\nCancel what is in flight, fail those who wait, free the engine. "
-               "Idempotent.")},
-    {"register", context_register, METH_O,
-     PyDoc_STR("register($self, memory, /)\n--\n\nHave the kernel pin memory until close, for cheaper direct "
-               "transfers in "
-               "it. False where it cannot.")},
-    {"submit", context_submit, METH_O, PyDoc_STR("submit($self, op, /)\n--\n\nStage a raw operation.")},
-    {"flush", context_flush, METH_NOARGS, PyDoc_STR("flush($self, /)\n--\n\nSubmit what is staged.")},
-    {"reap", context_reap, METH_NOARGS,
-     PyDoc_STR("reap($self, /)\n--\n\nReturn the finished operations that were submitted by hand, and let "
-               "tasks that await others go on.")},
-    {"cancel", context_cancel, METH_O,
-     PyDoc_STR("cancel($self, op, /)\n--\n\nAsk for an operation to be dropped.")},
-    {"wait", context_wait, METH_O,
-     PyDoc_STR(
-         "wait($self, timeout, /)\n--\n\nWait in seconds for something to reap; negative is for ever.")},
-    {"fileno", context_fileno, METH_NOARGS,
-     PyDoc_STR("fileno($self, /)\n--\n\nReturn the descriptor that shows results.")},
-    {"_uses", context_uses, METH_O,
-     PyDoc_STR(
-         "_uses($self, fd, /)\n--\n\nWhether an operation that was begun is not done with a descriptor.")},
-    {"caps", context_caps, METH_NOARGS,
-     PyDoc_STR("caps($self, /)\n--\n\nReturn what is really in force, and counts.")},
-    {NULL, NULL, 0, NULL},
-};
-
 static PyGetSetDef context_getset[] = {
     {"loop", get_loop, NULL, PyDoc_STR("The loop, once an operation had to wait."), NULL},
     {"closed", get_closed, NULL, PyDoc_STR("Whether close() was called."), NULL},
@@ -766,7 +738,7 @@ static PyType_Slot context_slots[] = {
     {Py_tp_traverse, context_traverse},
     {Py_tp_clear, context_clear},
     {Py_tp_dealloc, context_dealloc},
-    {Py_tp_methods, context_methods},
+    {Py_tp_methods, tdl__files_context_methods},
     {Py_tp_getset, context_getset},
     {Py_tp_members, context_members},
     {0, NULL},

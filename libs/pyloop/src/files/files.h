@@ -16,6 +16,7 @@
 
 #define TDL_FILES_OPS_KEPT 256
 
+struct tdl_part;
 typedef struct files_state FilesState;
 typedef struct files_context FileContext;
 typedef struct files_op FileOp;
@@ -36,6 +37,8 @@ struct files_state {
     PyObject *str_call_exception_handler;
     PyObject *context_kwname; /* ("context",) */
     PyObject *empty_bytes;
+    PyCFunction task_wakeup; /* of asyncio's tasks, once it was seen, and the last function that is none */
+    PyCFunction no_wakeup;
     FileOp *kept; /* freed operations for reuse, linked by their context field */
     unsigned kept_count;
 };
@@ -132,6 +135,7 @@ void tdl__files_raise(FileOp *op, int64_t code);
 int tdl__files_op_wake(FileOp *op, bool directly);
 
 /* context.c */
+extern const struct tdl_part tdl__files_part;
 extern PyType_Spec tdl__files_context_spec;
 int tdl__files_start(FileContext *context, FileOp *op);
 int tdl__files_submit(FileContext *context, FileOp *op);
@@ -139,6 +143,39 @@ int tdl__files_schedule(FileContext *context);
 
 /* prepare.c */
 bool tdl__files_fd_from(PyObject *arg, int *fd);
-extern PyMethodDef tdl__files_prepare_methods[];
+/* methods.c, and the methods that it names */
+extern PyMethodDef tdl__files_context_methods[];
+PyObject *tdl__files_caps(PyObject *self, PyObject *arg);
+PyObject *tdl__files_close_fd(PyObject *self, PyObject *arg);
+PyObject *tdl__files_context_cancel(PyObject *self, PyObject *arg);
+PyObject *tdl__files_context_close(PyObject *self, PyObject *arg);
+PyObject *tdl__files_context_submit(PyObject *self, PyObject *arg);
+PyObject *tdl__files_copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *tdl__files_fallocate(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *tdl__files_fdatasync(PyObject *self, PyObject *arg);
+PyObject *tdl__files_file_open(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *tdl__files_file_truncate(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *tdl__files_fileno(PyObject *self, PyObject *arg);
+PyObject *tdl__files_flush(PyObject *self, PyObject *arg);
+PyObject *tdl__files_fsync(PyObject *self, PyObject *arg);
+PyObject *tdl__files_mkdir(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *tdl__files_open(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *tdl__files_prepare_read(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *tdl__files_read_file(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *tdl__files_readinto(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *tdl__files_readv(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *tdl__files_ready(PyObject *self, PyObject *arg);
+PyObject *tdl__files_reap(PyObject *self, PyObject *arg);
+PyObject *tdl__files_register(PyObject *self, PyObject *arg);
+PyObject *tdl__files_rename(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *tdl__files_splice(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *tdl__files_stat(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *tdl__files_step(PyObject *self, PyObject *arg);
+PyObject *tdl__files_truncate(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *tdl__files_unlink(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *tdl__files_uses(PyObject *self, PyObject *arg);
+PyObject *tdl__files_wait(PyObject *self, PyObject *arg);
+PyObject *tdl__files_write(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *tdl__files_writev(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 
 #endif

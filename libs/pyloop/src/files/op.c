@@ -2,6 +2,7 @@
  * Its _asyncio_future_blocking is None until it is suspended: ensure_future and gather see a coroutine, tasks see a future.
  * A kept one outlives who awaits it: cancelling wakes its tasks, which await it again if they were not the ones meant. */
 #include "files/files.h"
+#include "ground/cpython.h"
 
 #include <poll.h>
 #include <sys/sysmacros.h>
@@ -21,7 +22,7 @@ FileOp *tdl__files_op_new(FileContext *context, enum files_result result)
     if (op != NULL) {
         st->kept = (FileOp *)(void *)op->context;
         st->kept_count--;
-        _Py_NewReference((PyObject *)op);
+        tdl__object_anew((PyObject *)op);
     } else {
         op = PyObject_GC_New(FileOp, st->op_type);
         if (op == NULL) {
@@ -218,7 +219,7 @@ static PyObject *bytes_value(FileOp *op)
         Py_DECREF(bytes);
         return part;
     }
-    (void)_PyBytes_Resize(&bytes, got);
+    (void)tdl__bytes_resize(&bytes, got);
     return bytes;
 }
 

@@ -1,6 +1,5 @@
 /* The context's methods that make operations: arguments in, a prepared operation out, nothing started. */
 #include "files/files.h"
-
 #include "ground/audit.h"
 
 #include <fcntl.h>
@@ -124,7 +123,7 @@ static PyObject *with_bytes(FileOp *op, Py_ssize_t size)
     return unmade(op);
 }
 
-static PyObject *prepare_read(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *tdl__files_prepare_read(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     int fd;
     Py_ssize_t size;
@@ -141,7 +140,7 @@ static PyObject *prepare_read(PyObject *self, PyObject *const *args, Py_ssize_t 
     return with_bytes(op, size);
 }
 
-static PyObject *prepare_readinto(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *tdl__files_readinto(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     int fd;
     uint64_t offset;
@@ -162,7 +161,7 @@ static PyObject *prepare_readinto(PyObject *self, PyObject *const *args, Py_ssiz
     return tdl__files_op_prepared(op);
 }
 
-static PyObject *prepare_write(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *tdl__files_write(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     int fd;
     uint64_t offset;
@@ -247,12 +246,12 @@ static PyObject *prepare_vector(PyObject *self, PyObject *const *args, Py_ssize_
     return tdl__files_op_prepared(op);
 }
 
-static PyObject *prepare_readv(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *tdl__files_readv(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     return prepare_vector(self, args, nargs, false);
 }
 
-static PyObject *prepare_writev(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *tdl__files_writev(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     return prepare_vector(self, args, nargs, true);
 }
@@ -269,7 +268,7 @@ static FileOp *on_fd(PyObject *self, PyObject *arg, int *fd)
     return op;
 }
 
-static PyObject *prepare_fsync(PyObject *self, PyObject *arg)
+PyObject *tdl__files_fsync(PyObject *self, PyObject *arg)
 {
     int fd;
     FileOp *op = on_fd(self, arg, &fd);
@@ -279,7 +278,7 @@ static PyObject *prepare_fsync(PyObject *self, PyObject *arg)
     return tdl__files_op_prepared(op);
 }
 
-static PyObject *prepare_fdatasync(PyObject *self, PyObject *arg)
+PyObject *tdl__files_fdatasync(PyObject *self, PyObject *arg)
 {
     int fd;
     FileOp *op = on_fd(self, arg, &fd);
@@ -289,7 +288,7 @@ static PyObject *prepare_fdatasync(PyObject *self, PyObject *arg)
     return tdl__files_op_prepared(op);
 }
 
-static PyObject *prepare_close(PyObject *self, PyObject *arg)
+PyObject *tdl__files_close_fd(PyObject *self, PyObject *arg)
 {
     int fd;
     FileOp *op = on_fd(self, arg, &fd);
@@ -314,18 +313,18 @@ static PyObject *truncate_to(PyObject *self, PyObject *const *args, Py_ssize_t n
     return tdl__files_op_prepared(op);
 }
 
-static PyObject *prepare_truncate(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *tdl__files_truncate(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     return truncate_to(self, args, nargs, true);
 }
 
 /* The truncate() of a file object, of which audit hooks are not told. */
-static PyObject *prepare_file_truncate(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *tdl__files_file_truncate(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     return truncate_to(self, args, nargs, false);
 }
 
-static PyObject *prepare_fallocate(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *tdl__files_fallocate(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     int fd, mode;
     Py_ssize_t offset, size;
@@ -378,18 +377,18 @@ static PyObject *open_path(PyObject *self, PyObject *const *args, Py_ssize_t nar
     return tdl__files_op_prepared(op);
 }
 
-static PyObject *prepare_open(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *tdl__files_open(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     return open_path(self, args, nargs, true);
 }
 
 /* The open of a file object, of which open() has told audit hooks in its own way. */
-static PyObject *prepare_file_open(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *tdl__files_file_open(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     return open_path(self, args, nargs, false);
 }
 
-static PyObject *prepare_stat(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *tdl__files_stat(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     int flags, fd = AT_FDCWD;
     const char *path = "";
@@ -418,7 +417,7 @@ static PyObject *prepare_stat(PyObject *self, PyObject *const *args, Py_ssize_t 
     return tdl__files_op_prepared(op);
 }
 
-static PyObject *prepare_unlink(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *tdl__files_unlink(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     int flags;
     const char *path;
@@ -434,7 +433,7 @@ static PyObject *prepare_unlink(PyObject *self, PyObject *const *args, Py_ssize_
     return tdl__files_op_prepared(op);
 }
 
-static PyObject *prepare_mkdir(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *tdl__files_mkdir(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     int mode;
     const char *path;
@@ -449,7 +448,7 @@ static PyObject *prepare_mkdir(PyObject *self, PyObject *const *args, Py_ssize_t
     return tdl__files_op_prepared(op);
 }
 
-static PyObject *prepare_rename(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *tdl__files_rename(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     int flags;
     const char *from;
@@ -471,7 +470,7 @@ static PyObject *prepare_rename(PyObject *self, PyObject *const *args, Py_ssize_
     return tdl__files_op_prepared(op);
 }
 
-static PyObject *prepare_read_file(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *tdl__files_read_file(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     Py_ssize_t size;
     const char *path;
@@ -509,54 +508,12 @@ static PyObject *prepare_pair(PyObject *self, PyObject *const *args, Py_ssize_t 
     return tdl__files_op_prepared(op);
 }
 
-static PyObject *prepare_splice(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *tdl__files_splice(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     return prepare_pair(self, args, nargs, true);
 }
 
-static PyObject *prepare_copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+PyObject *tdl__files_copy(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     return prepare_pair(self, args, nargs, false);
 }
-
-#define TDL_FAST(function) (PyCFunction)(void (*)(void))(function), METH_FASTCALL
-
-PyMethodDef tdl__files_prepare_methods[] = {
-    {"read", TDL_FAST(prepare_read),
-     PyDoc_STR("read($self, fd, size, offset=None, /)\n--\n\nRead into new bytes.")},
-    {"readinto", TDL_FAST(prepare_readinto),
-     PyDoc_STR("readinto($self, fd, buffer, offset=None, /)\n--\n\nRead into a buffer of the caller.")},
-    {"readv", TDL_FAST(prepare_readv),
-     PyDoc_STR("readv($self, fd, buffers, offset=None, /)\n--\n\nRead into several buffers.")},
-    {"write", TDL_FAST(prepare_write),
-     PyDoc_STR("write($self, fd, data, offset=None, /)\n--\n\nWrite a buffer.")},
-    {"writev", TDL_FAST(prepare_writev),
-     PyDoc_STR("writev($self, fd, buffers, offset=None, /)\n--\n\nWrite several buffers.")},
-    {"fsync", prepare_fsync, METH_O,
-     PyDoc_STR("fsync($self, fd, /)\n--\n\nBring data and metadata to the disk.")},
-    {"fdatasync", prepare_fdatasync, METH_O,
-     PyDoc_STR("fdatasync($self, fd, /)\n--\n\nBring data to the disk.")},
-    {"open", TDL_FAST(prepare_open),
-     PyDoc_STR("open($self, path, flags, mode=0o666, /)\n--\n\nOpen a file; gives a descriptor.")},
-    {"close_fd", prepare_close, METH_O, PyDoc_STR("close_fd($self, fd, /)\n--\n\nClose a descriptor.")},
-    {"stat", TDL_FAST(prepare_stat),
-     PyDoc_STR("stat($self, path_or_fd, flags=0, /)\n--\n\nGive an os.stat_result.")},
-    {"truncate", TDL_FAST(prepare_truncate), PyDoc_STR("truncate($self, fd, size, /)\n--\n\nSet the size.")},
-    {"_file_open", TDL_FAST(prepare_file_open), NULL},
-    {"_file_truncate", TDL_FAST(prepare_file_truncate), NULL},
-    {"fallocate", TDL_FAST(prepare_fallocate),
-     PyDoc_STR("fallocate($self, fd, mode, offset, size, /)\n--\n\nReserve space.")},
-    {"rename", TDL_FAST(prepare_rename),
-     PyDoc_STR("rename($self, source, target, flags=0, /)\n--\n\nMove a name.")},
-    {"unlink", TDL_FAST(prepare_unlink), PyDoc_STR("unlink($self, path, flags=0, /)\n--\n\nRemove a name.")},
-    {"mkdir", TDL_FAST(prepare_mkdir), PyDoc_STR("mkdir($self, path, mode=0o777, /)\n--\n\nMake a folder.")},
-    {"splice", TDL_FAST(prepare_splice),
-     PyDoc_STR("splice($self, source, source_offset, target, target_offset, size, /)\n--\n\nMove bytes "
-               "through a pipe.")},
-    {"copy", TDL_FAST(prepare_copy),
-     PyDoc_STR(
-         "copy($self, source, source_offset, target, target_offset, size, /)\n--\n\nCopy between files.")},
-    {"read_file", TDL_FAST(prepare_read_file),
-     PyDoc_STR("read_file($self, path, limit, /)\n--\n\nOpen, read up to limit, close.")},
-    {NULL, NULL, 0, NULL},
-};

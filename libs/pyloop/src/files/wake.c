@@ -1,17 +1,31 @@
 /* Telling those who wait for a file operation. */
 #include "files/files.h"
+#include "ground/asyncio.h"
 
-/* The wake-up of asyncio's C tasks takes nothing from its argument but whether it raises. */
-static bool is_task_wakeup(PyObject *callback)
+/* The wake-up of asyncio's C tasks takes nothing from its argument but whether it raises. The function is known by its name, and
+ * from then on by its address; what is not known is given the operation itself, as a future would be. */
+static bool is_task_wakeup(FilesState *st, PyObject *callback)
 {
-    return PyCFunction_CheckExact(callback) &&
-           strcmp(((PyCFunctionObject *)callback)->m_ml->ml_name, "task_wakeup") == 0;
+    if (!PyCFunction_CheckExact(callback)) {
+        return false;
+    }
+    PyCFunction function = PyCFunction_GET_FUNCTION(callback);
+    if (function != st->task_wakeup && function != st->no_wakeup) {
+        PyObject *name = PyObject_GetAttrString(callback, "__name__");
+        bool wakes = name != NULL && PyUnicode_Check(name) &&
+                     PyUnicode_CompareWithASCIIString(name, TDL_TASK_WAKEUP) == 0;
+        *(wakes ? &st->task_wakeup : &st->no_wakeup) = function;
+        Py_XDECREF(name);
+        PyErr_Clear();
+    }
+    return function == st->task_wakeup;
 }
 
 static int wake_one(FileOp *op, PyObject *callback, PyObject *context, bool directly)
 {
     FileContext *fc = op->context;
-    bool plain = op->value != NULL && !op->cancelled && fc->done != NULL && is_task_wakeup(callback);
+    bool plain =
+        op->value != NULL && !op->cancelled && fc->done != NULL && is_task_wakeup(fc->state, callback);
     bool early = op->kept && op->phase == FILES_PENDING && fc->done != NULL;
     PyObject *told = plain || early ? fc->done : (PyObject *)op;
     PyObject *done;

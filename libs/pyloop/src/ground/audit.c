@@ -1,7 +1,11 @@
 /* Python's audit events: whether anybody listens to them, and hearing of what ends or replaces the process. */
-#include "pyloop.h"
+#include "ground/audit.h"
+
+#include "ground/cpython.h"
 
 #include <string.h>
+
+#include "treadle/hold.h"
 
 /* Of the process, because a hook of C is, and is for good. The GIL guards it. */
 static struct {
@@ -96,8 +100,7 @@ static bool lead_through_here(size_t i)
 {
     PyObject *module = PyImport_ImportModule(ends[i].module);
     PyObject *function = module != NULL ? PyObject_GetAttrString(module, ends[i].name) : NULL;
-    PyMethodDef *def =
-        function != NULL && PyCFunction_CheckExact(function) ? ((PyCFunctionObject *)function)->m_ml : NULL;
+    PyMethodDef *def = function != NULL ? tdl__method_def(function) : NULL;
     bool known = def != NULL && def->ml_flags == ends[i].flags && strcmp(def->ml_name, ends[i].name) == 0;
     if (known && shipped[i] == NULL) {
         shipped[i] = (void (*)(void))def->ml_meth;

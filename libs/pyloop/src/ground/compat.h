@@ -4,10 +4,9 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
-#include <structmember.h>
-
 #include <stdbool.h>
 #include <stdint.h>
+#include <structmember.h>
 
 /* A list of keyword names for PyArg_ParseTupleAndKeywords, which takes no const before 3.13. */
 #define TDL_KEYWORDS(names) ((char **)(uintptr_t)(names))

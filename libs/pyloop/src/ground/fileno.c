@@ -1,7 +1,7 @@
 /* The descriptor behind what a program gives for a file: its number now, and whether it still has it later. */
 #include "ground/fileno.h"
 
-#include "pyloop.h"
+#include "ground/state.h"
 
 #include <limits.h>
 
@@ -44,14 +44,7 @@ int tdl__fd_of(PyObject *fileobj)
  * uses it, since a closed socket's number may be another's. Checked against the number, not believed. */
 const int *tdl__socket_number(const struct tdl_module_state *st, PyObject *sock, int fd)
 {
-    struct socket_head {
-        PyObject_HEAD int fd;
-    };
-    if (!PyObject_TypeCheck(sock, (PyTypeObject *)st->standard.raw_socket_type)) {
-        return NULL;
-    }
-    const int *number = &((struct socket_head *)(void *)sock)->fd;
-    return *number == fd ? number : NULL;
+    return tdl__socket_field(sock, (PyTypeObject *)st->standard.raw_socket_type, fd);
 }
 
 /* Take back what an object has that could not be made: its end would close the descriptor, and the caller too. */

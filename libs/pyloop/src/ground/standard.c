@@ -1,15 +1,15 @@
 /* Classes of the standard library as they were shipped, and whether they still are. */
 #include "ground/standard.h"
 
-#include "pyloop.h"
+#include "ground/state.h"
 
 #include <string.h>
 
 /* Names between double underscores that change what a call does; others come and go by themselves. */
 static bool is_telling(PyObject *name)
 {
-    static const char *const special[] = {"__init__", "__new__", "__getattribute__", "__getattr__",
-                                          "__setattr__", "__anext__"};
+    static const char *const special[] = {"__init__",    "__new__",     "__getattribute__",
+                                          "__getattr__", "__setattr__", "__anext__"};
     const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
     if (text == NULL) {
         PyErr_Clear();
@@ -93,7 +93,7 @@ static PyObject *attributes_of(PyTypeObject *type)
 static unsigned tag_of(PyTypeObject *type)
 {
     Py_XDECREF(PyObject_GetAttrString((PyObject *)type, "__init__"));
-    return type->tp_version_tag;
+    return tdl__type_tag_kept(type);
 }
 
 /* Compare the class with what was shipped, which takes long, and remember the outcome for this version of it. */
@@ -108,7 +108,7 @@ bool tdl__class_compare(struct tdl_class *c)
     c->in_place = now != NULL && all_in(now, c->shipped) && all_in(c->shipped, now);
     Py_XDECREF(now);
     PyErr_Clear();
-    c->tag = tag != 0 ? tag : TDL_NO_TAG;
+    c->tag = tag;
     if (exc != NULL) {
         PyErr_SetRaisedException(exc);
     }
@@ -181,11 +181,13 @@ static PyObject *module_of(const char *name)
 static PyObject *transport_methods(void)
 {
     static const char *const names[] = {"get_extra_info", "writelines"};
-    PyObject *base = tdl__import_from("asyncio.transports", "_FlowControlMixin");
-    PyObject *asyncios = tdl__import_from("asyncio.selector_events", "_SelectorSocketTransport");
+    PyObject *base = tdl__import_from("asyncio.transports", TDL_FLOW_CONTROL);
+    PyObject *asyncios = tdl__import_from("asyncio.selector_events", TDL_SOCKET_TRANSPORT);
     PyObject *globals = tdl__import_from("asyncio.transports", "__dict__");
-    PyObject *methods = base && asyncios && globals ? PyDict_New() : NULL;
-    for (size_t i = 0; methods != NULL && i < sizeof names / sizeof names[0]; i++) {
+    bool known = base != NULL && asyncios != NULL && globals != NULL;
+    PyErr_Clear();
+    PyObject *methods = PyDict_New();
+    for (size_t i = 0; known && methods != NULL && i < sizeof names / sizeof names[0]; i++) {
         PyObject *inherited = PyObject_GetAttrString(base, names[i]);
         PyObject *used = PyObject_GetAttrString(asyncios, names[i]);
         bool own =
@@ -216,7 +218,7 @@ bool tdl__transports_compare(struct tdl_standard *s, PyTypeObject *type, PyObjec
         Py_XDECREF(now);
     }
     PyErr_Clear();
-    s->transport_tag = !replaced && tag != 0 ? tag : TDL_NO_TAG;
+    s->transport_tag = !replaced ? tag : TDL_NO_TAG;
     return replaced;
 }
 
@@ -233,7 +235,7 @@ int tdl__standard_init(struct tdl_standard *s)
         return -1;
     }
     function_learn(&s->submit, &s->pool, "submit");
-    function_learn(&s->adjust, &s->pool, "_adjust_thread_count");
+    function_learn(&s->adjust, &s->pool, TDL_POOL_ADJUST);
     s->str_socket = PyUnicode_InternFromString("socket");
     s->base_events_dict = tdl__import_from("asyncio.base_events", "__dict__");
     s->socket_module = module_of("socket");
@@ -263,8 +265,8 @@ static int function_traverse(struct tdl_function *f, visitproc visit, void *arg)
 
 int tdl__standard_traverse(struct tdl_standard *s, visitproc visit, void *arg)
 {
-    struct tdl_class *classes[] = {&s->socket,        &s->pool,          &s->handle,
-                                   &s->timer_handle,  &s->stream_reader, &s->stream_writer,
+    struct tdl_class *classes[] = {&s->socket,          &s->pool,          &s->handle,
+                                   &s->timer_handle,    &s->stream_reader, &s->stream_writer,
                                    &s->stream_protocol, &s->stream_flow};
     struct tdl_function *functions[] = {&s->submit, &s->adjust, &s->run_in_executor};
     int code = 0;
@@ -291,8 +293,8 @@ int tdl__standard_traverse(struct tdl_standard *s, visitproc visit, void *arg)
 
 void tdl__standard_clear(struct tdl_standard *s)
 {
-    struct tdl_class *classes[] = {&s->socket,        &s->pool,          &s->handle,
-                                   &s->timer_handle,  &s->stream_reader, &s->stream_writer,
+    struct tdl_class *classes[] = {&s->socket,          &s->pool,          &s->handle,
+                                   &s->timer_handle,    &s->stream_reader, &s->stream_writer,
                                    &s->stream_protocol, &s->stream_flow};
     struct tdl_function *functions[] = {&s->submit, &s->adjust, &s->run_in_executor};
     for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {

@@ -7,19 +7,12 @@
 #ifndef TDL_PYLOOP_STANDARD_H
 #define TDL_PYLOOP_STANDARD_H
 
-#include "ground/compat.h"
+#include "ground/cpython.h"
 
-#include <limits.h>
 #include <stdbool.h>
-
-/* No type's version tag: a type without one has 0, and they are given out from the bottom. */
-#define TDL_NO_TAG UINT_MAX
 
 /* Of a function that is called only where something was replaced: the compiler keeps it out of the way. */
 #define TDL_RARE __attribute__((cold, noinline))
-
-struct tdl_loop;
-struct tdl_module_state;
 
 /* A class of the standard library, and what it consisted of when it was found to be as it was shipped. */
 struct tdl_class {
@@ -54,23 +47,9 @@ struct tdl_standard {
     PyObject *loop_asyncio; /* asyncio's loop class */
 };
 
-/* What a loop knows of its own class. */
-struct tdl_loop_standard {
-    unsigned plain_tag;  /* the class's version while nothing is replaced that is asked for often */
-    unsigned seen_tag;   /* the class's version when the two below were made */
-    unsigned handle_tag; /* of asyncio.TimerHandle, a subclass of Handle, while both are as shipped */
-    PyObject *patched;   /* {name: what asyncio's class has instead of its own}, NULL if nothing */
-    PyObject *
-        overridden; /* {name: None}: these, and what a subclass or the loop itself has instead; NULL if nothing */
-    PyObject *assigned; /* {name: None} set on the loop itself, NULL if none ever was */
-};
-
 int tdl__standard_init(struct tdl_standard *s);
 int tdl__standard_traverse(struct tdl_standard *s, visitproc visit, void *arg);
 void tdl__standard_clear(struct tdl_standard *s);
-
-/* _loop_setup(loop class, asyncio's, {name: attributes of asyncio's classes as shipped, or None}) */
-PyObject *tdl__loop_setup(PyObject *module, PyObject *args);
 
 /* Learn a class of treadle's own: it is in place while it is what it is now. */
 int tdl__class_watch(struct tdl_class *c, PyTypeObject *type);
@@ -78,7 +57,7 @@ TDL_RARE bool tdl__class_compare(struct tdl_class *c);
 
 static inline bool tdl__class_in_place(struct tdl_class *c)
 {
-    return c->type != NULL && c->type->tp_version_tag == c->tag ? c->in_place : tdl__class_compare(c);
+    return c->type != NULL && tdl__type_tag(c->type) == c->tag ? c->in_place : tdl__class_compare(c);
 }
 
 static inline bool tdl__code_in_place(const struct tdl_function *f)
@@ -89,17 +68,5 @@ static inline bool tdl__code_in_place(const struct tdl_function *f)
 TDL_RARE bool tdl__transports_compare(struct tdl_standard *s, PyTypeObject *type, PyObject *asyncios);
 bool tdl__sockets_in_place(struct tdl_standard *s);
 bool tdl__socket_is_plain(struct tdl_standard *s, PyObject *sock);
-
-/* loop/overrides.c */
-extern PyMethodDef tdl__standard_loop_methods[];
-void tdl__loop_standard_init(struct tdl_loop_standard *l);
-int tdl__loop_standard_traverse(struct tdl_loop_standard *l, visitproc visit, void *arg);
-void tdl__loop_standard_clear(struct tdl_loop_standard *l);
-int tdl__loop_setattr(PyObject *self, PyObject *name, PyObject *value);
-TDL_RARE bool tdl__loop_overridden(struct tdl_loop *loop, PyObject *name);
-TDL_RARE PyObject *tdl__loop_patched(struct tdl_loop *loop, PyObject *name);
-TDL_RARE bool tdl__loop_step_aside(struct tdl_loop *loop, PyObject *name, PyObject *const *args,
-                                   Py_ssize_t nargs, PyObject *kwnames, PyObject **result);
-TDL_RARE bool tdl__handles_in_place(struct tdl_loop *loop);
 
 #endif

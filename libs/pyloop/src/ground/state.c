@@ -1,5 +1,5 @@
 /* The module's state: types, cached imports, interned names. */
-#include "pyloop.h"
+#include "ground/state.h"
 
 struct tdl_module_state *tdl__state_of_module(PyObject *module)
 {
@@ -18,6 +18,20 @@ PyTypeObject *tdl__add_type(PyObject *module, PyType_Spec *spec, PyObject *bases
         Py_CLEAR(type);
     }
     return (PyTypeObject *)type;
+}
+
+/* Add a file's methods to the type; each concern keeps its own table. */
+int tdl__add_methods(PyTypeObject *type, PyMethodDef *table)
+{
+    for (PyMethodDef *def = table; def->ml_name != NULL; def++) {
+        PyObject *descr = PyDescr_NewMethod(type, def);
+        int code = descr != NULL ? PyObject_SetAttrString((PyObject *)type, def->ml_name, descr) : -1;
+        Py_XDECREF(descr);
+        if (code < 0) {
+            return -1;
+        }
+    }
+    return 0;
 }
 
 static int intern_names(struct tdl_module_state *st)
@@ -51,7 +65,6 @@ static int import_names(struct tdl_module_state *st)
     } wanted[] = {
         {&st->asyncio_handle, "asyncio.events", "Handle"},
         {&st->asyncio_timer_handle, "asyncio.events", "TimerHandle"},
-        {&st->asyncio_transport, "asyncio.transports", "_FlowControlMixin"},
         {&st->buffered_protocol, "asyncio.protocols", "BufferedProtocol"},
         {&st->futures_dict, "asyncio.futures", "__dict__"},
         {&st->tasks_dict, "asyncio.tasks", "__dict__"},
@@ -65,7 +78,12 @@ static int import_names(struct tdl_module_state *st)
             return -1;
         }
     }
-    st->asyncio_threadsafe_handle = tdl__import_from("asyncio.events", "_ThreadSafeHandle");
+    st->asyncio_transport = tdl__import_from("asyncio.transports", TDL_FLOW_CONTROL);
+    if (st->asyncio_transport == NULL) {
+        PyErr_Clear();
+        st->asyncio_transport = Py_NewRef((PyObject *)&PyBaseObject_Type); /* whose size is no transport's */
+    }
+    st->asyncio_threadsafe_handle = tdl__import_from("asyncio.events", TDL_THREADSAFE_HANDLE);
     if (st->asyncio_threadsafe_handle == NULL) {
         PyErr_Clear(); /* new in Python 3.14 */
     }
@@ -76,19 +94,11 @@ static int import_names(struct tdl_module_state *st)
 int tdl__state_init(PyObject *module)
 {
     struct tdl_module_state *st = tdl__state_of_module(module);
-    if (intern_names(st) < 0) {
-        return -1;
-    }
-    tdl__snapshot_probe(st);
-    if (import_names(st) < 0 || tdl__standard_init(&st->standard) < 0) {
-        return -1;
-    }
-    return tdl__dns_state_init(&st->dns);
+    return intern_names(st) < 0 || import_names(st) < 0 ? -1 : tdl__standard_init(&st->standard);
 }
 
-int tdl__state_traverse(PyObject *module, visitproc visit, void *arg)
+int tdl__state_traverse(struct tdl_module_state *st, visitproc visit, void *arg)
 {
-    struct tdl_module_state *st = tdl__state_of_module(module);
     for (unsigned i = 0; i < st->handle_free_count; i++) {
         Py_VISIT(st->handle_type);
     }
@@ -119,16 +129,11 @@ int tdl__state_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(st->socket_type);
     Py_VISIT(st->set_wakeup_fd);
     Py_VISIT(st->support);
-    int code = tdl__standard_traverse(&st->standard, visit, arg);
-    code = code != 0 ? code : tdl__streams_traverse(&st->streams, visit, arg);
-    return code != 0 ? code : tdl__dns_state_traverse(&st->dns, visit, arg);
+    return tdl__standard_traverse(&st->standard, visit, arg);
 }
 
-int tdl__state_clear(PyObject *module)
+void tdl__state_clear(struct tdl_module_state *st)
 {
-    struct tdl_module_state *st = tdl__state_of_module(module);
-    tdl__handle_clear_free(st);
-    tdl__streams_clear(&st->streams);
     Py_CLEAR(st->loop_type);
     Py_CLEAR(st->handle_type);
     Py_CLEAR(st->timer_handle_type);
@@ -154,22 +159,22 @@ int tdl__state_clear(PyObject *module)
     Py_CLEAR(st->set_wakeup_fd);
     Py_CLEAR(st->support);
     tdl__standard_clear(&st->standard);
-    tdl__dns_state_clear(&st->dns);
     Py_CLEAR(st->loop_kwname);
     Py_CLEAR(st->task_kwnames);
 #define TDL_CLEAR_NAME(name) Py_CLEAR(st->str_##name);
     TDL_NAMES(TDL_CLEAR_NAME)
 #undef TDL_CLEAR_NAME
-    return 0;
 }
 
 /* The one argument of a method, given by position or by name; borrowed. */
-PyObject *tdl__only_argument(const char *method, const char *name, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+PyObject *tdl__only_argument(const char *method, const char *name, PyObject *const *args, Py_ssize_t nargs,
+                             PyObject *kwnames)
 {
     Py_ssize_t given = kwnames != NULL ? PyTuple_GET_SIZE(kwnames) : 0;
     for (Py_ssize_t i = 0; i < given; i++) {
         if (nargs > 0 || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i), name) != 0) {
-            PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R", method, PyTuple_GET_ITEM(kwnames, i));
+            PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R", method,
+                         PyTuple_GET_ITEM(kwnames, i));
             return NULL;
         }
     }
@@ -178,7 +183,8 @@ PyObject *tdl__only_argument(const char *method, const char *name, PyObject *con
         return NULL;
     }
     if (nargs > 1) {
-        PyErr_Format(PyExc_TypeError, "%s() takes 2 positional arguments but %zd were given", method, nargs + 1);
+        PyErr_Format(PyExc_TypeError, "%s() takes 2 positional arguments but %zd were given", method,
+                     nargs + 1);
         return NULL;
     }
     return args[0];

@@ -1,7 +1,9 @@
 /* run_in_executor: a job in ThreadPoolExecutor's own queue that resolves the loop's future itself.
  * concurrent.futures makes a second future with a lock and condition, and three callbacks between the two; that was
  * more than the thread switch costs. */
-#include "pyloop.h"
+#include "loop/executor.h"
+
+#include "loop/loop.h"
 
 typedef struct {
     PyObject_HEAD TdlLoop *loop;
@@ -62,11 +64,6 @@ static void job_settle_run(struct tdl_item *item)
         settle(job);
     }
     Py_DECREF(job);
-}
-
-PyObject *tdl__job_owner(struct tdl_item *item)
-{
-    return item->run == job_settle_run ? (PyObject *)TDL_CONTAINER_OF(item, TdlJob, item) : NULL;
 }
 
 /* run(*ignored): called by the pool's worker thread. */
@@ -153,7 +150,7 @@ static PyObject *loop_make_job(PyObject *self, PyObject *args)
         job->future = Py_NewRef(future);
         job->func = Py_NewRef(func);
         job->args = Py_NewRef(func_args);
-        tdl_item_init(&job->item, job_settle_run);
+        tdl__item_init(&job->item, job_settle_run, offsetof(TdlJob, item));
     }
     return (PyObject *)job;
 }
@@ -171,7 +168,7 @@ static bool no_initializer(const struct tdl_module_state *st, PyObject *pool)
 {
 #if PY_VERSION_HEX >= 0x030E0000
     (void)st;
-    PyObject *owner = PyObject_CallMethod(pool, "_create_worker_context", NULL);
+    PyObject *owner = PyObject_CallMethod(pool, TDL_POOL_CONTEXT, NULL);
     PyObject *initializer = owner != NULL ? PyObject_GetAttrString(owner, "initializer") : NULL;
     Py_XDECREF(owner);
 #else
@@ -202,8 +199,9 @@ bool tdl__pools_in_place(TdlLoop *loop)
 {
     struct tdl_module_state *st = loop->state;
     struct tdl_standard *s = &st->standard;
-    return tdl__class_in_place(&s->pool) && tdl__code_in_place(&s->submit) && tdl__code_in_place(&s->adjust) &&
-           tdl__code_in_place(&s->run_in_executor) && tdl__loop_patched(loop, st->str_run_in_executor) == NULL &&
+    return tdl__class_in_place(&s->pool) && tdl__code_in_place(&s->submit) &&
+           tdl__code_in_place(&s->adjust) && tdl__code_in_place(&s->run_in_executor) &&
+           tdl__loop_patched(loop, st->str_run_in_executor) == NULL &&
            (tdl__loop_is_whole(loop) || !(tdl__loop_overridden(loop, st->str_call_soon) ||
                                           tdl__loop_overridden(loop, st->str_call_soon_threadsafe) ||
                                           tdl__loop_overridden(loop, st->str_create_future)));
@@ -218,7 +216,8 @@ static PyObject *loop_pool_is_standard(PyObject *self, PyObject *pool)
     if (Py_TYPE(pool) != s->pool.type || loop->debug || loop->closed || !tdl__pools_in_place(loop)) {
         Py_RETURN_FALSE;
     }
-    bool standard = method_is(pool, st->str_submit, &s->submit) && method_is(pool, st->str__adjust_thread_count, &s->adjust) &&
+    bool standard = method_is(pool, st->str_submit, &s->submit) &&
+                    method_is(pool, st->str__adjust_thread_count, &s->adjust) &&
                     queue_is_standard(st, pool) && no_initializer(st, pool) && is_whole(st, pool);
     PyErr_Clear();
     return PyBool_FromLong(standard);

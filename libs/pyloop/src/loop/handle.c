@@ -1,6 +1,10 @@
 /* Handles: callbacks that wait for their turn or their time. */
 #include "loop/handle.h"
 
+#include "ground/cpython.h"
+#include "loop/loop.h"
+#include "loop/snapshot.h"
+
 enum {
     TDL_HANDLE_FREE_MAX = 2048,
     TDL_HANDLE_ENDING_MAX = 32, /* ends of handles inside each other, each of some frames of C */
@@ -67,7 +71,7 @@ TdlHandle *tdl__handle_new(TdlLoop *loop, PyObject *callback, PyObject *const *a
     if (h != NULL) {
         st->handle_free = (TdlHandle *)(void *)h->loop;
         st->handle_free_count--;
-        _Py_NewReference((PyObject *)h);
+        tdl__object_anew((PyObject *)h);
     } else {
         h = PyObject_GC_New(TdlHandle, st->handle_type);
         if (h == NULL) {
@@ -93,7 +97,7 @@ TdlTimerHandle *tdl__timer_handle_new(TdlLoop *loop, double when, PyObject *call
     if (h != NULL) {
         st->timer_free = (TdlTimerHandle *)(void *)h->loop;
         st->timer_free_count--;
-        _Py_NewReference((PyObject *)h);
+        tdl__object_anew((PyObject *)h);
     } else {
         h = PyObject_GC_New(TdlTimerHandle, st->timer_handle_type);
         if (h == NULL) {
@@ -327,7 +331,7 @@ void tdl__handle_run(struct tdl_item *item)
     h->item.link.flags &= (uint8_t)~TDL_HANDLE_RUNNING;
     if (Py_REFCNT(h) > 1) {
         tdl__handle_track(h);
-    } else if (loop->state->snapshots) {
+    } else if (tdl__cpython.context_vars) {
         tdl__snapshot_give_back(loop, h);
     }
     Py_DECREF(h);

@@ -1,5 +1,6 @@
 /* What Python sees of a handle: its methods, attributes and comparisons, and what debug mode keeps beside it. */
 #include "loop/handle.h"
+#include "loop/loop.h"
 
 #include <sched.h>
 

@@ -1,6 +1,9 @@
 /* The loop's side of a turn: clock, remote items, and the poll through libuv behind the readiness filter.
  * What libuv's callbacks do is collected without the GIL and dispatched in one place once the GIL is back. */
-#include "pyloop.h"
+#include "loop/loop.h"
+#include "loop/signals.h"
+#include "loop/snapshot.h"
+#include "loop/soon.h"
 
 #include "treadle/clock.h"
 
@@ -47,21 +50,24 @@ static struct tdl_link *host_take(struct tdl_host *host)
     return tdl_inbox_take(&loop_of(host)->inbox);
 }
 
+static void parts_before_poll(TdlLoop *loop)
+{
+    loop->staged = false;
+    for (const struct tdl_part *const *part = loop->state->parts; *part != NULL; part++) {
+        if ((*part)->before_poll != NULL) {
+            (*part)->before_poll(loop);
+        }
+    }
+}
+
 static void host_before_poll(struct tdl_host *host)
 {
     TdlLoop *loop = loop_of(host);
     if (loop->poller.dirty != NULL) {
         tdl__poller_apply(&loop->poller);
     }
-    if (loop->files != NULL) {
-        tdl__files_before_poll(loop);
-    }
-}
-
-void tdl__loop_wake(TdlLoop *loop)
-{
-    if (loop->poller.parked) {
-        tdl_wake_notify(&loop->poller.wake); /* MO-1: the GIL orders the push and the park */
+    if (loop->staged) {
+        parts_before_poll(loop);
     }
 }
 
@@ -95,6 +101,16 @@ static void timer_set(TdlLoop *loop, uint64_t timeout_ns)
     loop->poller.uv->timer_active = true;
 }
 
+/* Of the first part that would have the loop watch for its answer before it sleeps; NULL if none would. */
+static struct tdl_patience *patience_of_parts(TdlLoop *loop, uint64_t timeout_ns)
+{
+    struct tdl_patience *patience = NULL;
+    for (const struct tdl_part *const *part = loop->state->parts; patience == NULL && *part != NULL; part++) {
+        patience = (*part)->watches != NULL ? (*part)->watches(loop, timeout_ns) : NULL;
+    }
+    return patience;
+}
+
 /* Sleep in libuv until an event, a wake or the timeout. */
 static void park(TdlLoop *loop, uint64_t timeout_ns)
 {
@@ -104,14 +120,14 @@ static void park(TdlLoop *loop, uint64_t timeout_ns)
     if (!posted && timeout_ns != UINT64_MAX) {
         timer_set(loop, timeout_ns);
     }
-    bool watches = !posted && tdl__dns_watches(&loop->dns, timeout_ns);
+    struct tdl_patience *patience = posted ? NULL : patience_of_parts(loop, timeout_ns);
     loop->poller.parked = true;
     loop->poller.in_uv = true;
     tdl__signals_hold(loop);
     PyThreadState *save = PyEval_SaveThread();
-    if (watches) {
-        posted = tdl_wake_watch(&loop->poller.wake, TDL_DNS_WATCH_NS);
-        tdl_patience_tell(&loop->dns.patience, posted);
+    if (patience != NULL) {
+        posted = tdl_wake_watch(&loop->poller.wake, TDL_WATCH_NS);
+        tdl_patience_tell(patience, posted);
     }
     uv_run(&loop->poller.uv->uv, posted ? UV_RUN_NOWAIT : UV_RUN_ONCE);
     (void)tdl_wake_park_end(&loop->poller.wake); /* before the GIL, which the notifier may still hold */

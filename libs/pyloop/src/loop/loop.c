@@ -1,7 +1,9 @@
 /* The type treadle._treadle.LoopBase: the loop's state, and what asyncio asks of it per callback. */
-#include "pyloop.h"
+#include "loop/loop.h"
 
-#include "treadle/alloc.h"
+#include "loop/handle.h"
+#include "loop/registry.h"
+#include "loop/snapshot.h"
 
 int tdl__check_closed(TdlLoop *loop)
 {
@@ -33,6 +35,49 @@ void tdl__callback_failed(TdlLoop *loop, TdlHandle *h)
     tdl_sched_interrupt(&loop->sched);
 }
 
+/* A loop whose making failed early has none. */
+static const struct tdl_part *const *parts_of(const TdlLoop *loop)
+{
+    static const struct tdl_part *const none[] = {NULL};
+    return loop->state != NULL ? loop->state->parts : none;
+}
+
+static int open_parts(TdlLoop *loop)
+{
+    int code = 0;
+    for (const struct tdl_part *const *part = parts_of(loop); code == 0 && *part != NULL; part++) {
+        code = (*part)->open != NULL ? (*part)->open(loop) : 0;
+    }
+    return code;
+}
+
+static void close_parts(TdlLoop *loop)
+{
+    for (const struct tdl_part *const *part = parts_of(loop); *part != NULL; part++) {
+        if ((*part)->close != NULL) {
+            (*part)->close(loop);
+        }
+    }
+}
+
+static void clear_parts(TdlLoop *loop)
+{
+    for (const struct tdl_part *const *part = parts_of(loop); *part != NULL; part++) {
+        if ((*part)->clear != NULL) {
+            (*part)->clear(loop);
+        }
+    }
+}
+
+static void release_parts(TdlLoop *loop)
+{
+    for (const struct tdl_part *const *part = parts_of(loop); *part != NULL; part++) {
+        if ((*part)->release != NULL) {
+            (*part)->release(loop);
+        }
+    }
+}
+
 static TdlLoop *loop_of_poller(struct tdl_poller *p)
 {
     return TDL_CONTAINER_OF(p, TdlLoop, poller);
@@ -48,7 +93,12 @@ static void before_fork_child(struct tdl_poller *p)
 
 static void after_fork_child(struct tdl_poller *p)
 {
-    tdl__dns_after_fork(loop_of_poller(p));
+    TdlLoop *loop = loop_of_poller(p);
+    for (const struct tdl_part *const *part = parts_of(loop); *part != NULL; part++) {
+        if ((*part)->after_fork != NULL) {
+            (*part)->after_fork(loop);
+        }
+    }
 }
 
 static const struct tdl_fork_hooks fork_hooks = {before_fork_child, after_fork_child};
@@ -59,7 +109,6 @@ static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
     if (loop == NULL) {
         return NULL;
     }
-    tdl__dns_init(&loop->dns);
     tdl__loop_standard_init(&loop->standard);
     PyObject *module = PyType_GetModuleByDef(type, &tdl__module_def);
     if (module == NULL) {
@@ -77,8 +126,6 @@ static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
     tdl_sched_init(&loop->sched);
     tdl__pace_open(&loop->pace);
     tdl_hold_init(&loop->hold);
-    tdl_item_init(&loop->hold_item, tdl__streams_generation_ended);
-    tdl_item_init(&loop->enough_item, tdl__streams_enough_held);
     tdl__host_init(loop);
     const struct tdl_wake_options wake_options = {.edge = true};
     int code = tdl_wake_open(&loop->poller.wake, &wake_options);
@@ -89,7 +136,7 @@ static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
         return NULL;
     }
     tdl_inbox_init(&loop->inbox, &loop->poller.wake, tdl_sched_mark_source(&loop->sched));
-    if (tdl__uv_open(&loop->poller) < 0) {
+    if (open_parts(loop) < 0 || tdl__uv_open(&loop->poller) < 0) {
         Py_DECREF(loop);
         return NULL;
     }
@@ -110,7 +157,7 @@ static void close_all(TdlLoop *loop)
         tdl_sched_drain(&loop->sched, drop_item);
         return;
     }
-    tdl__dns_close(loop);
+    close_parts(loop);
     tdl_sched_push_queue(&loop->sched, &loop->answered);
     tdl_sched_drain(&loop->sched, drop_item);
     if (tdl__uv_check_fork(&loop->poller) < 0) {
@@ -150,18 +197,6 @@ char *tdl__read_buffer(TdlLoop *loop)
     return loop->read_buffer;
 }
 
-PyObject *tdl__item_owner(struct tdl_item *item)
-{
-    static PyObject *(*const owners[])(struct tdl_item *) = {
-        tdl__stream_item_owner, tdl__acceptor_owner, tdl__udp_item_owner, tdl__sockwait_owner, tdl__job_owner,
-    };
-    PyObject *owner = item->run == tdl__handle_run ? (PyObject *)tdl__handle_of(item) : NULL;
-    for (size_t i = 0; owner == NULL && i < sizeof owners / sizeof owners[0]; i++) {
-        owner = owners[i](item);
-    }
-    return owner;
-}
-
 /* The queues own a reference for each item; the collector must see it. */
 struct tdl_visit {
     visitproc visit;
@@ -195,8 +230,8 @@ static int loop_traverse(PyObject *self, visitproc visit, void *arg)
     for (struct tdl_link *link = loop->answered.head; link != NULL; link = link->next) {
         visit_item(TDL_CONTAINER_OF(link, struct tdl_item, link), &v);
     }
-    if (v.code == 0) {
-        v.code = tdl__dns_traverse(&loop->dns, visit, arg);
+    for (const struct tdl_part *const *part = parts_of(loop); v.code == 0 && *part != NULL; part++) {
+        v.code = (*part)->traverse != NULL ? (*part)->traverse(loop, visit, arg) : 0;
     }
     return v.code != 0 ? v.code : tdl__poller_traverse(&loop->poller, visit, arg);
 }
@@ -205,7 +240,7 @@ static int loop_clear(PyObject *self)
 {
     TdlLoop *loop = TDL_LOOP(self);
     loop_close_native(loop); /* the queues' references are part of the garbage */
-    tdl__dns_clear(&loop->dns);
+    clear_parts(loop);
     Py_CLEAR(loop->task_factory);
     tdl__snapshot_forget(loop);
     Py_CLEAR(loop->transports);
@@ -226,6 +261,7 @@ static void loop_dealloc(PyObject *self)
         PyObject_ClearWeakRefs(self);
     }
     (void)loop_clear(self);
+    release_parts(loop);
     tdl__pace_close(&loop->pace);
     Py_CLEAR(loop->thread_id);
     type->tp_free(self);
@@ -450,9 +486,9 @@ static PyObject *loop_shape_holds(PyObject *self, PyObject *args)
 static PyObject *loop_native_info(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlLoop *loop = TDL_LOOP(self);
-    return Py_BuildValue("{s:s,s:i,s:K,s:K,s:K,s:K}", "gate", tdl_filter_name(&loop->poller.filter), "gate_errno",
-                         loop->poller.filter.error, "turns", (unsigned long long)loop->turns, "polls",
-                         (unsigned long long)loop->polls, "skipped", (unsigned long long)loop->skips,
+    return Py_BuildValue("{s:s,s:i,s:K,s:K,s:K,s:K}", "gate", tdl_filter_name(&loop->poller.filter),
+                         "gate_errno", loop->poller.filter.error, "turns", (unsigned long long)loop->turns,
+                         "polls", (unsigned long long)loop->polls, "skipped", (unsigned long long)loop->skips,
                          "spin_us", (unsigned long long)(loop->spin_ns / 1000U));
 }
 
@@ -561,21 +597,6 @@ static PyMethodDef loop_own_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Add a file's methods to the type; each concern keeps its own table. */
-int tdl__add_methods(PyTypeObject *type, PyMethodDef *table)
-{
-    for (PyMethodDef *def = table; def->ml_name != NULL; def++) {
-        PyObject *descr = PyDescr_NewMethod(type, def);
-        int code = descr != NULL ? PyDict_SetItemString(type->tp_dict, def->ml_name, descr) : -1;
-        Py_XDECREF(descr);
-        if (code < 0) {
-            return -1;
-        }
-    }
-    PyType_Modified(type);
-    return 0;
-}
-
 static PyType_Slot loop_slots[] = {
     {Py_tp_doc, TDL_DOC("The C part of treadle.Loop.")},
     {Py_tp_new, loop_new},
@@ -600,18 +621,5 @@ int tdl__loop_type(PyObject *module)
 {
     struct tdl_module_state *st = tdl__state_of_module(module);
     st->loop_type = tdl__add_type(module, &loop_spec, NULL);
-    if (st->loop_type == NULL) {
-        return -1;
-    }
-    return tdl__add_methods(st->loop_type, tdl__soon_methods) < 0 ||
-                   tdl__add_methods(st->loop_type, tdl__reader_methods) < 0 ||
-                   tdl__add_methods(st->loop_type, tdl__transport_loop_methods) < 0 ||
-                   tdl__add_methods(st->loop_type, tdl__server_loop_methods) < 0 ||
-                   tdl__add_methods(st->loop_type, tdl__sockops_loop_methods) < 0 ||
-                   tdl__add_methods(st->loop_type, tdl__executor_loop_methods) < 0 ||
-                   tdl__add_methods(st->loop_type, tdl__udp_loop_methods) < 0 ||
-                   tdl__add_methods(st->loop_type, tdl__standard_loop_methods) < 0 ||
-                   tdl__add_methods(st->loop_type, tdl__dns_methods) < 0
-               ? -1
-               : 0;
+    return st->loop_type != NULL ? 0 : -1;
 }

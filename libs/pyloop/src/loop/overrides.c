@@ -1,5 +1,5 @@
 /* What stands in for a loop's own methods: in a subclass, on the loop itself, or in asyncio's class behind it. */
-#include "pyloop.h"
+#include "loop/loop.h"
 
 /* Asked for on hot paths; while none of these is replaced, one comparison says so. */
 static bool any_hot(const struct tdl_module_state *st, PyObject *names)
@@ -113,8 +113,7 @@ TDL_RARE static void compare_all(TdlLoop *loop)
         code = leave_handles(loop, &fresh);
     }
     PyErr_Clear(); /* out of memory: nothing is known, so it is asked again */
-    unsigned tag = code == 0 ? Py_TYPE(loop)->tp_version_tag : 0;
-    l->seen_tag = tag != 0 ? tag : TDL_NO_TAG;
+    l->seen_tag = code == 0 ? tdl__type_tag_kept(Py_TYPE(loop)) : TDL_NO_TAG;
     l->plain_tag = fresh.overridden == NULL || !any_hot(st, fresh.overridden) ? l->seen_tag : TDL_NO_TAG;
     l->handle_tag = handles ? st->standard.timer_handle.tag : TDL_NO_TAG;
     Py_XSETREF(l->patched, fresh.patched);
@@ -137,7 +136,7 @@ bool tdl__handles_in_place(TdlLoop *loop)
 
 static inline void refresh(TdlLoop *loop)
 {
-    if (Py_TYPE(loop)->tp_version_tag != loop->standard.seen_tag) {
+    if (tdl__type_tag(Py_TYPE(loop)) != loop->standard.seen_tag) {
         compare_all(loop);
     } else if (!tdl__handles_are_plain(loop)) {
         (void)tdl__handles_in_place(loop);

@@ -2,7 +2,7 @@
  * they post: of five threads that want it the loop gets a fifth, so its queue grows without an end and all its timers are late.
  * A producer that has posted more since the last poll than the loop runs in a moment waits for the next poll, without the GIL.
  * Nothing is refused or dropped, and nobody waits for a loop that makes no progress: it may wait for what the producer holds. */
-#include "pyloop.h"
+#include "loop/loop.h"
 
 #include "treadle/clock.h"
 

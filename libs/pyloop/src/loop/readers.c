@@ -1,5 +1,10 @@
 /* add_reader and its kin: callbacks of the program's that a readable or writable descriptor runs. */
-#include "pyloop.h"
+#include "loop/readers.h"
+
+#include "ground/fileno.h"
+#include "loop/handle.h"
+#include "loop/loop.h"
+#include "loop/soon.h"
 
 #include <limits.h>
 

@@ -1,6 +1,6 @@
 /* asyncio's registry of tasks, quicker: up to Python 3.13 each new task is put into a WeakSet whose add() and whose weak
  * references' callback are written in Python, a seventh of what a short task costs. The set itself stays what it is. */
-#include "pyloop.h"
+#include "loop/registry.h"
 
 #if PY_VERSION_HEX < 0x030e0000
 /* What `self` of the two functions is: a tuple of the WeakSet's own parts. */
@@ -62,10 +62,10 @@ static PyObject *parts_of(PyObject *registry)
                         : NULL;
     PyObject *parts = NULL;
     if (own != NULL && PyDict_GetItemString(own, "add") == NULL) {
-        PyObject *data = PyDict_GetItemString(own, "data");
-        PyObject *pending = PyDict_GetItemString(own, "_pending_removals");
-        PyObject *iterating = PyDict_GetItemString(own, "_iterating");
-        PyObject *commit = PyObject_GetAttrString(registry, "_commit_removals");
+        PyObject *data = PyDict_GetItemString(own, TDL_WEAKSET_DATA);
+        PyObject *pending = PyDict_GetItemString(own, TDL_WEAKSET_PENDING);
+        PyObject *iterating = PyDict_GetItemString(own, TDL_WEAKSET_ITERATING);
+        PyObject *commit = PyObject_GetAttrString(registry, TDL_WEAKSET_COMMIT);
         bool known = data != NULL && PySet_CheckExact(data) && pending != NULL &&
                      PyList_CheckExact(pending) && iterating != NULL && PySet_CheckExact(iterating) &&
                      commit != NULL;
@@ -90,10 +90,10 @@ void tdl__registry_quicken(struct tdl_module_state *st)
         return;
     }
     st->registry_seen = true;
-    PyObject *registry =
-        PyDict_GetItemString(st->tasks_dict, PY_VERSION_HEX < 0x030c0000 ? "_all_tasks" : "_scheduled_tasks");
-    PyObject *parts = registry != NULL ? parts_of(registry) : NULL;
+    PyObject *registry = PyDict_GetItemString(st->tasks_dict, TDL_TASK_REGISTRY);
+    PyObject *parts = registry != NULL && !tdl__distrusts("task_registry") ? parts_of(registry) : NULL;
     PyObject *add = parts != NULL ? PyCFunction_New(&add_def, parts) : NULL;
+    st->registry_known = add != NULL;
     if (add == NULL || PyObject_SetAttrString(registry, "add", add) < 0) {
         PyErr_Clear();
     }

@@ -1,5 +1,8 @@
 /* Turn after turn, until the loop was asked to stop or something that ends the run was raised. */
-#include "pyloop.h"
+#include "loop/handle.h"
+#include "loop/loop.h"
+#include "loop/signals.h"
+#include "loop/snapshot.h"
 
 /* Bytes on the signal descriptor name the signals for add_signal_handler's callbacks. */
 static int deliver_signals(TdlLoop *loop)
@@ -158,7 +161,7 @@ PyObject *tdl__loop_run_nested(PyObject *self, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     loop->run_thread = thread;
-    tdl__streams_send_held(loop); /* nobody waits for the end of a step whose inside may sleep */
+    loop->hold_item.run(&loop->hold_item); /* nobody waits for the end of a step whose inside may sleep */
     bool was_running = tdl_sched_nest(&loop->sched);
     int code = run_turn(loop);
     tdl_sched_unnest(&loop->sched, was_running);

@@ -3,7 +3,9 @@
  * whether a signal came before, and puts the other back before Python code runs.
  * Before 3.13 CPython has no function for that but the Python one, which asks the kernel twice. So there a sleep begins without,
  * and a timer's descriptor ends it after a while if nothing else did: the next sleep, which may be long, has it. */
-#include "pyloop.h"
+#include "loop/signals.h"
+
+#include "loop/loop.h"
 
 #include <sys/timerfd.h>
 
@@ -61,7 +63,8 @@ int tdl__signals_before_turn(TdlLoop *loop, bool idle)
         code = take(loop);
     } else if (!loop->poller.guard_armed) {
         arm_guard(loop);
-        if (!loop->poller.guard_armed) { /* somebody closed its number: no later wake-up would tell of a signal */
+        if (!loop->poller
+                 .guard_armed) { /* somebody closed its number: no later wake-up would tell of a signal */
             code = take(loop);
         }
     }

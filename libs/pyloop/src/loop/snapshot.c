@@ -1,64 +1,21 @@
 /* Contexts of callbacks: one copy for all that are scheduled from the same context, and a private one when each runs.
  * asyncio copies the current context for every handle; that copy only has to exist when the callback runs. */
-#include "pyloop.h"
+#include "loop/snapshot.h"
 
-/* The head of CPython's context object as far as it matters here; checked at import, not believed. */
-struct context_head {
-    PyObject_HEAD void *prev;
-    PyObject *vars;
-};
-
-static PyObject *vars_of(PyObject *context)
-{
-    return ((struct context_head *)(void *)context)->vars;
-}
-
-static int set_in(PyObject *context, PyObject *var, PyObject *value)
-{
-    if (PyContext_Enter(context) < 0) {
-        return -1;
-    }
-    PyObject *token = PyContextVar_Set(var, value);
-    Py_XDECREF(token);
-    return PyContext_Exit(context) < 0 || token == NULL ? -1 : 0;
-}
-
-/* Whether the field is what its name says: another object after each change of a variable, the same in a copy. */
-static bool layout_holds(PyObject *context, PyObject *var)
-{
-    PyObject *before = vars_of(context);
-    if (set_in(context, var, Py_None) < 0) {
-        return false;
-    }
-    PyObject *first = vars_of(context);
-    PyObject *copy = PyContext_Copy(context);
-    bool same = copy != NULL && vars_of(copy) == first;
-    bool changed = first != before && set_in(context, var, Py_True) == 0 && vars_of(context) != first;
-    bool kept = same && vars_of(copy) == first;
-    Py_XDECREF(copy);
-    return changed && kept;
-}
-
-void tdl__snapshot_probe(struct tdl_module_state *st)
-{
-    PyObject *context = PyContext_New();
-    PyObject *var = context != NULL ? PyContextVar_New("treadle_probe", NULL) : NULL;
-    st->snapshots = var != NULL && (size_t)Py_TYPE(context)->tp_basicsize >= sizeof(struct context_head) &&
-                    layout_holds(context, var);
-    PyErr_Clear();
-    Py_XDECREF(var);
-    Py_XDECREF(context);
-}
+#include "ground/cpython.h"
+#include "loop/handle.h"
+#include "loop/loop.h"
 
 PyObject *tdl__snapshot_take(TdlLoop *loop, bool *shared)
 {
-    if (!loop->state->snapshots) {
+    if (!tdl__cpython.context_vars) {
         *shared = false;
         return PyContext_CopyCurrent();
     }
     *shared = true;
-    PyObject *current = PyThreadState_Get()->context;
-    if (current != NULL && loop->snapshot != NULL && vars_of(current) == vars_of(loop->snapshot)) {
+    PyObject *current = tdl__context_current();
+    if (current != NULL && loop->snapshot != NULL &&
+        tdl__context_vars(current) == tdl__context_vars(loop->snapshot)) {
         return Py_NewRef(loop->snapshot);
     }
     PyObject *copy = PyContext_CopyCurrent();
@@ -71,7 +28,7 @@ PyObject *tdl__snapshot_take(TdlLoop *loop, bool *shared)
 PyObject *tdl__snapshot_private(TdlLoop *loop, PyObject *shared)
 {
     PyObject *spare = loop->spare_context;
-    if (spare != NULL && vars_of(spare) == vars_of(shared)) {
+    if (spare != NULL && tdl__context_vars(spare) == tdl__context_vars(shared)) {
         loop->spare_context = NULL;
         return spare;
     }

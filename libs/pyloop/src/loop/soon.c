@@ -1,5 +1,8 @@
 /* Scheduling from Python: call_soon, call_soon_threadsafe, call_later, call_at, time. */
-#include "pyloop.h"
+#include "loop/soon.h"
+
+#include "loop/handle.h"
+#include "loop/loop.h"
 
 #include <math.h>
 #include <string.h>

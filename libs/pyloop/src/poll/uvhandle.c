@@ -1,5 +1,7 @@
 /* Opening, closing and forking the loop's part of libuv: the loop itself, the wake, the signal pipe. */
+#include "ground/cpython.h"
 #include "poll/poller.h"
+#include "poll/uvpriv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,8 +14,6 @@
 #include "treadle/alloc.h"
 #include "treadle/assert.h"
 #include "treadle/fork.h"
-
-#include "poll/uvpriv.h"
 
 void tdl__raise_uv(int code)
 {
@@ -36,7 +36,7 @@ int tdl__uv_setup(uv_poll_t *model)
     }
     uv_loop_t uv;
     if (code == 0 && (code = uv_loop_init(&uv)) == 0) {
-        code = tdl__uvpriv_model(&uv, model);
+        code = tdl__uvpriv_model(&uv, model, tdl__distrusts("uv_handles"));
         (void)uv_loop_close(&uv);
     }
     if (code < 0) {
@@ -47,9 +47,20 @@ int tdl__uv_setup(uv_poll_t *model)
     return 0;
 }
 
-/* Nothing to do: the loop's thread is awake, and an edge needs nothing read back. */
-static void on_wake(uv_poll_t *Py_UNUSED(poll), int Py_UNUSED(status), int Py_UNUSED(events))
+/* What is told of by edge needs nothing read back. */
+static void read_back(const uv_poll_t *poll)
 {
+    uint64_t count;
+    int fd;
+    if (!tdl__uvpriv_known(poll->loop) && uv_fileno((const uv_handle_t *)poll, &fd) == 0) {
+        (void)!read(fd, &count, sizeof count);
+    }
+}
+
+/* The loop's thread is awake. */
+static void on_wake(uv_poll_t *poll, int Py_UNUSED(status), int Py_UNUSED(events))
+{
+    read_back(poll);
 }
 
 static void on_signal(uv_poll_t *poll, int Py_UNUSED(status), int Py_UNUSED(events))
@@ -69,11 +80,7 @@ static int own_poll_open(struct tdl_poller *p, int fd, uint32_t events, uv_poll_
     if (poll == NULL) {
         return UV_ENOMEM;
     }
-    int code = tdl__uvpriv_poll_init(&p->uv->uv, p->model, poll);
-    if (code < 0) {
-        tdl_free(poll);
-        return code;
-    }
+    tdl__uvpriv_poll_init(&p->uv->uv, poll);
     poll->data = p;
     *out = poll;
     return tdl__uvpriv_start(poll, fd, UV_READABLE, events, callback);
@@ -88,7 +95,7 @@ static int wake_poll_open(struct tdl_poller *p)
 static void own_poll_close(uv_poll_t **poll)
 {
     if (*poll != NULL) {
-        uv_close((uv_handle_t *)*poll, on_poll_closed);
+        tdl__uvpriv_close(*poll, on_poll_closed);
         *poll = NULL;
     }
 }
@@ -118,6 +125,7 @@ static int signal_open(struct tdl_poller *p)
 static void on_guard(uv_poll_t *poll, int Py_UNUSED(status), int Py_UNUSED(events))
 {
     struct tdl_poller *p = poll->data;
+    read_back(poll);
     p->guard_armed = false;
     p->guard_due = true;
 }
@@ -179,6 +187,7 @@ int tdl__uv_open(struct tdl_poller *p)
         return -1;
     }
     p->uv = uv;
+    uv->uv.data = (void *)(uintptr_t)p->model;
     p->fork_seen = tdl_fork_count();
     uv_timer_init(&uv->uv, &uv->timer);
     code = tdl__uvpriv_enter_own(&uv->uv);

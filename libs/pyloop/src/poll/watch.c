@@ -2,6 +2,7 @@
  * A callback of libuv only notes what happened; items are queued by dispatch, under the GIL. Interest changes
  * are noted too, and handed to libuv before the next poll, so that any thread may make them. */
 #include "poll/poller.h"
+#include "poll/uvpriv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,8 +14,6 @@
 
 #include "treadle/alloc.h"
 #include "treadle/assert.h"
-
-#include "poll/uvpriv.h"
 
 enum { TDL_SPARE_MAX = 256 };
 
@@ -72,11 +71,10 @@ static int table_reserve(struct tdl_poller *p, int fd)
 }
 
 /* Make the handle known to libuv. The number it polls is set when it is armed. */
-static int make_ready(struct tdl_watch *w)
+static void make_ready(struct tdl_watch *w)
 {
-    int code = tdl__uvpriv_poll_init(&w->poller->uv->uv, w->poller->model, &w->poll);
-    w->ready = code == 0;
-    return code;
+    tdl__uvpriv_poll_init(&w->poller->uv->uv, &w->poll);
+    w->ready = true;
 }
 
 /* What epoll says to a descriptor, asked without libuv: 0, or -EBADF, or -EPERM for a file that cannot be polled. */
@@ -128,11 +126,8 @@ struct tdl_watch *tdl__watch_open(struct tdl_poller *p, int fd, bool sure)
     w->poller = p;
     w->fd = fd;
     tdl_node_init(&w->again);
-    code = w->ready || p->in_uv ? 0 : make_ready(w);
-    if (code < 0) {
-        tdl_free(w);
-        tdl__raise_uv(code);
-        return NULL;
+    if (!w->ready && !p->in_uv) {
+        make_ready(w);
     }
     p->watches[fd] = w;
     return w;
@@ -161,12 +156,13 @@ static void mark_dirty(struct tdl_watch *w)
 /* Whether each event needs to be told only once. A writer's is told as long as it waits, and so is a callback's. */
 static bool by_edge(const struct tdl_watch *w)
 {
-    return w->edge && !w->level && w->want == UV_READABLE && w->reader.cancelled == NULL;
+    return w->edge && !w->level && tdl__uvpriv_known(&w->poller->uv->uv) && w->want == UV_READABLE &&
+           w->reader.cancelled == NULL;
 }
 
 static void leave(struct tdl_watch *w)
 {
-    uv_poll_stop(&w->poll);
+    tdl__uvpriv_stop(&w->poll);
     w->entered = false;
     w->armed = 0;
 }
@@ -174,9 +170,9 @@ static void leave(struct tdl_watch *w)
 /* Ask the kernel for what is wanted: 0, or a code, and nothing is asked for. */
 static int arm(struct tdl_watch *w)
 {
-    int code = w->ready ? 0 : make_ready(w);
-    if (code < 0) {
-        return code;
+    int code = 0;
+    if (!w->ready) {
+        make_ready(w);
     }
     w->armed = 0;
     w->armed_edge = by_edge(w);
@@ -370,9 +366,8 @@ bool tdl__poller_again(struct tdl_poller *p)
 
 static void uv_forget(struct tdl_watch *w)
 {
-    tdl__uvpriv_park(&w->poll);
-    uv_close((uv_handle_t *)&w->poll, on_closed);
     w->poller->uv_dirty = true;
+    tdl__uvpriv_close(&w->poll, on_closed);
 }
 
 /* Making a handle costs libuv three system calls, so some are kept for the descriptors to come. */
@@ -386,7 +381,7 @@ static void discard(struct tdl_watch *w)
     if (w->entered) {
         leave(w);
     }
-    if (p->spare_count == TDL_SPARE_MAX) {
+    if (p->spare_count == TDL_SPARE_MAX || !tdl__uvpriv_known(&p->uv->uv)) {
         uv_forget(w);
         return;
     }

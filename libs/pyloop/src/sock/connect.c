@@ -1,4 +1,5 @@
 /* The connect of create_connection to a numeric address: no socket object, and often no wait. */
+#include "ground/audit.h"
 #include "sock/sockops.h"
 
 #include <arpa/inet.h>

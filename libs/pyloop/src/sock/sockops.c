@@ -4,6 +4,10 @@
  * call and its result, so a cancel finds what it did not deliver still in the socket. */
 #include "sock/sockops.h"
 
+#include "ground/cpython.h"
+#include "ground/fileno.h"
+#include "loop/readers.h"
+
 #include <errno.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -47,7 +51,7 @@ static PyObject *try_recv(TdlSockWait *s)
         return PyBytes_FromStringAndSize(shared, n);
     }
     if (n < s->size) {
-        _PyBytes_Resize(&data, n);
+        (void)tdl__bytes_resize(&data, n);
     }
     return data;
 }
@@ -115,7 +119,8 @@ static int event_of(const TdlSockWait *s)
 /* Leave the poller, if this wait still is what the descriptor's side calls. */
 static void unwatch(TdlSockWait *s)
 {
-    struct tdl_watch *w = s->fd >= 0 && s->loop->poller.uv != NULL ? tdl__watch_get(&s->loop->poller, s->fd) : NULL;
+    struct tdl_watch *w =
+        s->fd >= 0 && s->loop->poller.uv != NULL ? tdl__watch_get(&s->loop->poller, s->fd) : NULL;
     if (w == NULL) {
         return;
     }
@@ -171,11 +176,6 @@ static void sockwait_run(struct tdl_item *item)
         Py_XDECREF(done);
     }
     Py_DECREF(s);
-}
-
-PyObject *tdl__sockwait_owner(struct tdl_item *item)
-{
-    return item->run == sockwait_run ? (PyObject *)TDL_CONTAINER_OF(item, TdlSockWait, item) : NULL;
 }
 
 static PyObject *ensure_no_transport(TdlSockWait *s)
@@ -457,7 +457,7 @@ TdlSockWait *tdl__sockwait_make(TdlLoop *loop, PyObject *sock, int fd, enum tdl_
     s->fd = fd;
     s->op = (uint8_t)op;
     s->state = TDL_SOCKWAIT_NEW;
-    tdl_item_init(&s->item, sockwait_run);
+    tdl__item_init(&s->item, sockwait_run, offsetof(TdlSockWait, item));
     PyObject_GC_Track(s);
     return s;
 }
@@ -515,7 +515,8 @@ static PyObject *with_buffer(PyObject *self, PyObject *const *args, Py_ssize_t n
                              enum tdl_sockop op, int flags, const char *slow_method)
 {
     TdlLoop *loop = TDL_LOOP(self);
-    PyObject *name = op == TDL_SOCKOP_SENDALL ? loop->state->str_sock_sendall : loop->state->str_sock_recv_into;
+    PyObject *name =
+        op == TDL_SOCKOP_SENDALL ? loop->state->str_sock_sendall : loop->state->str_sock_recv_into;
     PyObject *result;
     if (!tdl__loop_is_unpatched(loop) && tdl__loop_step_aside(loop, name, args, nargs, kwnames, &result)) {
         return result;

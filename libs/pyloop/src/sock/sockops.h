@@ -3,7 +3,7 @@
 #ifndef TDL_PYLOOP_SOCKOPS_H
 #define TDL_PYLOOP_SOCKOPS_H
 
-#include "pyloop.h"
+#include "loop/loop.h"
 
 #include <netinet/in.h>
 
@@ -43,5 +43,8 @@ TdlSockWait *tdl__sockwait_make(TdlLoop *loop, PyObject *sock, int fd, enum tdl_
 PyObject *tdl__sockwait_try_connect(TdlSockWait *s);
 bool tdl__sockwait_connected_at_once(const TdlSockWait *s);
 PyObject *tdl__loop_connect_numeric(PyObject *self, PyObject *args);
+
+int tdl__sockwait_type(PyObject *module);
+extern PyMethodDef tdl__sockops_loop_methods[];
 
 #endif

@@ -1,6 +1,7 @@
 /* The classes in C, made when the first connection wants them, and giving them to objects. */
 #include "streams/internal.h"
-#include "transport/stream.h"
+
+#include "treadle/alloc.h"
 
 struct call {
     const char *name;
@@ -103,7 +104,7 @@ static int make_class(struct tdl_module_state *st, struct tdl_streams_kind *kind
 
 static int make_classes(struct tdl_module_state *st)
 {
-    struct tdl_streams *s = &st->streams;
+    struct tdl_streams *s = st->streams;
     return make_class(st, &s->reader, reader_calls) < 0 || make_class(st, &s->writer, writer_calls) < 0 ||
                    make_class(st, &s->protocol, protocol_calls) < 0
                ? -1
@@ -119,9 +120,9 @@ static bool asyncios_in_place(const struct tdl_streams_kind *kind)
 /* Compare the class with what it was, and asyncio's; a class that has used up its versions is never taken for the same. */
 bool tdl__streams_compare(struct tdl_streams_kind *kind)
 {
-    kind->in_place =
-        asyncios_in_place(kind) && tdl__class_in_place(&kind->own) && kind->type->tp_version_tag != 0;
-    kind->tag = kind->type->tp_version_tag;
+    kind->in_place = asyncios_in_place(kind) && tdl__class_in_place(&kind->own) &&
+                     tdl__type_tag_kept(kind->type) != TDL_NO_TAG;
+    kind->tag = tdl__type_tag_kept(kind->type);
     return kind->in_place;
 }
 
@@ -154,7 +155,7 @@ static PyObject *connected(PyObject *self, PyObject *const *args, Py_ssize_t nar
 {
     PyObject *callback = PyTuple_GET_ITEM(self, 0);
     struct tdl_module_state *st = TDL_LOOP(PyTuple_GET_ITEM(self, 1))->state;
-    struct tdl_streams *s = &st->streams;
+    struct tdl_streams *s = st->streams;
     if (nargs == 2 && kwnames == NULL && PyObject_TypeCheck(args[1], s->writer.asyncio)) {
         PyObject *protocol = PyObject_GetAttr(args[1], s->str__protocol);
         if (protocol == NULL || PyObject_SetAttr(protocol, s->str__client_connected_cb, callback) < 0 ||
@@ -171,7 +172,7 @@ static PyMethodDef connected_method = {"client_connected_cb", (PyCFunction)(void
 
 static int watch_for_writer(struct tdl_loop *loop, PyObject *protocol)
 {
-    struct tdl_streams *s = &loop->state->streams;
+    struct tdl_streams *s = loop->state->streams;
     PyObject *callback = PyObject_GetAttr(protocol, s->str__client_connected_cb);
     PyObject *transport = callback != NULL ? PyObject_GetAttr(protocol, s->str__transport) : NULL;
     int code = transport != NULL ? 0 : -1;
@@ -189,7 +190,7 @@ static int watch_for_writer(struct tdl_loop *loop, PyObject *protocol)
 
 static bool classes_ready(struct tdl_module_state *st)
 {
-    struct tdl_streams *s = &st->streams;
+    struct tdl_streams *s = st->streams;
     if (s->protocol.type == NULL && !s->refused) {
         s->refused = make_classes(st) < 0;
         PyErr_Clear();
@@ -200,7 +201,7 @@ static bool classes_ready(struct tdl_module_state *st)
 /* The reader of an untouched protocol: exactly asyncio's, of this loop; NULL if there is none. */
 static PyObject *plain_reader(struct tdl_loop *loop, PyObject *protocol)
 {
-    struct tdl_streams *s = &loop->state->streams;
+    struct tdl_streams *s = loop->state->streams;
     PyObject *ref = PyObject_GetAttr(protocol, s->str__stream_reader_wr);
     PyObject *reader = ref != NULL && PyWeakref_CheckRefExact(ref) ? PyObject_CallNoArgs(ref) : NULL;
     Py_XDECREF(ref);
@@ -219,7 +220,7 @@ static PyObject *plain_reader(struct tdl_loop *loop, PyObject *protocol)
 bool tdl__streams_adopt(struct tdl_loop *loop, PyObject *protocol)
 {
     struct tdl_module_state *st = loop->state;
-    struct tdl_streams *s = &st->streams;
+    struct tdl_streams *s = st->streams;
     if (Py_TYPE(protocol) != st->standard.stream_protocol.type) {
         return s->protocol.type != NULL && Py_TYPE(protocol) == s->protocol.type;
     }
@@ -264,7 +265,12 @@ static int intern_names(struct tdl_streams *s)
 int tdl__streams_exec(PyObject *module)
 {
     struct tdl_module_state *st = tdl__state_of_module(module);
-    struct tdl_streams *s = &st->streams;
+    struct tdl_streams *s = tdl_calloc(1, sizeof *s);
+    if (s == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    st->streams = s;
     s->reader.standard = &st->standard.stream_reader;
     s->writer.standard = &st->standard.stream_writer;
     s->protocol.standard = &st->standard.stream_protocol;
@@ -318,4 +324,10 @@ void tdl__streams_clear(struct tdl_streams *s)
 #define TDL_CLEAR_NAME(name) Py_CLEAR(s->str_##name);
     TDL_STREAMS_NAMES(TDL_CLEAR_NAME)
 #undef TDL_CLEAR_NAME
+}
+
+void tdl__streams_free(struct tdl_module_state *st)
+{
+    tdl_free(st->streams);
+    st->streams = NULL;
 }

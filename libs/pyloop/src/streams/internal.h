@@ -2,7 +2,8 @@
 #ifndef TDL_PYLOOP_STREAMS_INTERNAL_H
 #define TDL_PYLOOP_STREAMS_INTERNAL_H
 
-#include "pyloop.h"
+#include "loop/loop.h"
+#include "streams/streams.h"
 
 /* What a method in C does. */
 enum tdl_streams_call {
@@ -66,7 +67,7 @@ PyObject *tdl__streams_method_new(struct tdl_module_state *st, struct tdl_stream
 static inline bool tdl__streams_is(struct tdl_streams_kind *kind, PyObject *object)
 {
     return Py_TYPE(object) == kind->type &&
-           (kind->type->tp_version_tag == kind->tag ? kind->in_place : tdl__streams_compare(kind));
+           (tdl__type_tag(kind->type) == kind->tag ? kind->in_place : tdl__streams_compare(kind));
 }
 
 #endif

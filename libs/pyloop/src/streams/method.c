@@ -19,7 +19,7 @@ static PyObject *call_asyncios(const struct tdl_streams_method *m, PyObject *con
 static PyObject *ask_reader(const struct tdl_streams_method *m, PyObject *self)
 {
     struct tdl_reader r;
-    if (!tdl__reader_look(&m->state->streams, self, &r)) {
+    if (!tdl__reader_look(m->state->streams, self, &r)) {
         return NULL;
     }
     PyObject *result = m->call == TDL_STREAMS_EXCEPTION
@@ -33,7 +33,7 @@ static PyObject *ask_reader(const struct tdl_streams_method *m, PyObject *self)
 static PyObject *write_through(const struct tdl_streams_method *m, PyObject *self, PyObject *data,
                                bool *known)
 {
-    struct tdl_streams *s = &m->state->streams;
+    struct tdl_streams *s = m->state->streams;
     PyObject *transport = NULL;
     *known = tdl__streams_attributes(self, &s->str__transport, &transport, 1);
     if (!*known) {
@@ -78,7 +78,7 @@ static PyObject *start(struct tdl_streams_method *m, PyObject *const *args, Py_s
 /* Coroutines that remember where they were made are the interpreter's own. */
 static bool origins_tracked(void)
 {
-    return PyThreadState_Get()->coroutine_origin_tracking_depth > 0;
+    return tdl__origin_depth() > 0;
 }
 
 static PyObject *method_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
@@ -153,7 +153,7 @@ PyObject *tdl__streams_method_new(struct tdl_module_state *st, struct tdl_stream
 {
     PyObject *shipped = PyObject_GetAttrString((PyObject *)kind->asyncio, name);
     struct tdl_streams_method *m = shipped != NULL && PyFunction_Check(shipped)
-                                       ? PyObject_New(struct tdl_streams_method, st->streams.method_type)
+                                       ? PyObject_New(struct tdl_streams_method, st->streams->method_type)
                                        : NULL;
     if (m == NULL) {
         Py_XDECREF(shipped);
@@ -176,7 +176,7 @@ PyObject *tdl__streams_method_new(struct tdl_module_state *st, struct tdl_stream
 
 int tdl__streams_method_type(PyObject *module)
 {
-    struct tdl_streams *s = &tdl__state_of_module(module)->streams;
+    struct tdl_streams *s = tdl__state_of_module(module)->streams;
     s->method_type = tdl__add_type(module, &method_spec, NULL);
     return s->method_type != NULL ? 0 : -1;
 }

@@ -11,12 +11,12 @@ enum { TDL_STREAMS_FREE_MAX = 256 };
 PyObject *tdl__streams_op_new(struct tdl_streams_method *m, PyObject *self, PyObject *separator,
                               Py_ssize_t size)
 {
-    struct tdl_streams *s = &m->state->streams;
+    struct tdl_streams *s = m->state->streams;
     TdlStreamsOp *op = s->free;
     if (op != NULL) {
         s->free = TDL_OP(op->self);
         s->free_count--;
-        _Py_NewReference((PyObject *)op);
+        tdl__object_anew((PyObject *)op);
     } else {
         op = PyObject_GC_New(TdlStreamsOp, s->op_type);
         if (op == NULL) {
@@ -486,7 +486,7 @@ static PyType_Spec op_spec = {
 
 int tdl__streams_op_type(PyObject *module)
 {
-    struct tdl_streams *s = &tdl__state_of_module(module)->streams;
+    struct tdl_streams *s = tdl__state_of_module(module)->streams;
     s->op_type = tdl__add_type(module, &op_spec, NULL);
     return s->op_type != NULL ? 0 : -1;
 }

@@ -37,7 +37,7 @@ bool tdl__streams_attributes(PyObject *self, PyObject *const *names, PyObject **
 
 static inline struct tdl_streams *tdl__streams_of(const TdlStreamsOp *op)
 {
-    return &op->method->state->streams;
+    return op->method->state->streams;
 }
 
 #endif

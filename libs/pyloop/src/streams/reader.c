@@ -221,7 +221,7 @@ static int feed(struct tdl_streams *s, PyObject *reader, const char *data, Py_ss
 
 int tdl__streams_feed(struct tdl_module_state *st, PyObject *protocol, const char *data, Py_ssize_t n)
 {
-    struct tdl_streams *s = &st->streams;
+    struct tdl_streams *s = st->streams;
     if (s->protocol.type == NULL || !tdl__streams_is(&s->protocol, protocol)) {
         return 0;
     }

@@ -8,31 +8,13 @@
 #ifndef TDL_PYLOOP_STREAMS_H
 #define TDL_PYLOOP_STREAMS_H
 
-#include "ground/compat.h"
-#include "ground/standard.h"
+#include "ground/state.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct tdl_loop;
-struct tdl_module_state;
-
 #define TDL_STREAMS_NAMES(XX)                                                                                \
-    XX(_buffer)                                                                                              \
-    XX(_client_connected_cb)                                                                                 \
-    XX(_connection_lost)                                                                                     \
-    XX(_drain_helper)                                                                                        \
-    XX(_drain_waiters)                                                                                       \
-    XX(_eof)                                                                                                 \
-    XX(_exception)                                                                                           \
-    XX(_limit)                                                                                               \
-    XX(_loop)                                                                                                \
-    XX(_paused)                                                                                              \
-    XX(_protocol)                                                                                            \
-    XX(_reader)                                                                                              \
-    XX(_stream_reader_wr)                                                                                    \
-    XX(_transport)                                                                                           \
-    XX(_waiter)                                                                                              \
+    TDL_ASYNCIO_STREAMS(XX)                                                                                  \
     XX(cancelled)                                                                                            \
     XX(data_received)                                                                                        \
     XX(is_closing)                                                                                           \
@@ -66,15 +48,16 @@ struct tdl_streams {
 #undef TDL_NAME_FIELD
 };
 
-/* What module.c and state.c need. */
+/* What module.c needs. */
 int tdl__streams_exec(PyObject *module);
+void tdl__streams_free(struct tdl_module_state *st);
 int tdl__streams_traverse(struct tdl_streams *s, visitproc visit, void *arg);
 void tdl__streams_clear(struct tdl_streams *s);
 PyObject *tdl__streams_adopt_method(PyObject *module, PyObject *args);
 
 /* Serve the protocol in C from now on, and its reader and what becomes its writer, if they are asyncio's own and the loop does
  * not debug; whether it is served. Raises nothing. */
-bool tdl__streams_adopt(struct tdl_loop *loop, PyObject *protocol);
+bool tdl__streams_adopt(TdlLoop *loop, PyObject *protocol);
 
 /* Give the protocol n received bytes, as its data_received() would: 1 taken, 0 not one of ours or not in the plain case, -1 with
  * an exception. */

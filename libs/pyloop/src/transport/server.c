@@ -1,6 +1,10 @@
 /* Accepting: a listening socket whose connections become stream transports without a task or a Python socket
  * each. */
+#include "ground/audit.h"
+#include "ground/fileno.h"
+#include "loop/snapshot.h"
 #include "transport/stream.h"
+#include "transport/transport.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -204,11 +208,6 @@ static void acceptor_run(struct tdl_item *item)
     Py_DECREF(a);
 }
 
-PyObject *tdl__acceptor_owner(struct tdl_item *item)
-{
-    return item->run == acceptor_run ? (PyObject *)TDL_CONTAINER_OF(item, TdlAcceptor, item) : NULL;
-}
-
 static int acceptor_traverse(PyObject *self, visitproc visit, void *arg)
 {
     TdlAcceptor *a = (TdlAcceptor *)self;
@@ -271,7 +270,7 @@ static PyObject *loop_start_accepting(PyObject *self, PyObject *args)
     if (a == NULL) {
         return NULL;
     }
-    tdl_item_init(&a->item, acceptor_run);
+    tdl__item_init(&a->item, acceptor_run, offsetof(TdlAcceptor, item));
     a->loop = (TdlLoop *)Py_NewRef(self);
     a->sock = Py_NewRef(sock);
     a->sock_number = tdl__socket_number(loop->state, sock, fd);

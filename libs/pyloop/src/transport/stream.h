@@ -5,7 +5,7 @@
 #ifndef TDL_PYLOOP_STREAM_H
 #define TDL_PYLOOP_STREAM_H
 
-#include "pyloop.h"
+#include "transport/base.h"
 
 #include <sys/socket.h>
 

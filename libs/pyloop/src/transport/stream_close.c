@@ -1,4 +1,5 @@
 /* Closing: close, abort, fatal errors, and the one place where connection_lost is called. */
+#include "loop/snapshot.h"
 #include "transport/stream.h"
 
 #include <unistd.h>

@@ -2,7 +2,9 @@
  * its small writes until the step ends, and sends them in one system call, which is one wake-up of the peer too. In a generation of
  * many steps those of eight transports leave together: sends one after the other are cheaper than each between two steps of Python,
  * which then find the processor's caches full of the kernel. libs/hold sends what waits for two milliseconds, without the GIL. */
+#include "ground/audit.h"
 #include "transport/stream.h"
+#include "transport/transport.h"
 
 #include <sys/uio.h>
 
@@ -25,7 +27,7 @@ static void note_write(TdlStream *t)
     if (t->write_turn != turn || t->write_left != left) {
         t->write_turn = turn;
         t->write_left = left;
-        t->gather -= t->gather > 0;
+        t->gather = (uint8_t)(t->gather - (t->gather > 0));
     } else {
         t->gather = TDL_HOLD_GATHER_STEPS;
     }
@@ -203,7 +205,7 @@ void tdl__stream_send_older(TdlStream *t)
     }
 }
 
-void tdl__streams_send_held(TdlLoop *loop)
+static void send_all_held(TdlLoop *loop)
 {
     PyObject *exc = PyErr_Occurred() ? PyErr_GetRaisedException() : NULL;
     struct tdl_held *held;
@@ -217,12 +219,21 @@ void tdl__streams_send_held(TdlLoop *loop)
     }
 }
 
-void tdl__streams_generation_ended(struct tdl_item *item)
+static void generation_ended(struct tdl_item *item)
 {
-    tdl__streams_send_held(TDL_CONTAINER_OF(item, TdlLoop, hold_item));
+    send_all_held(TDL_CONTAINER_OF(item, TdlLoop, hold_item));
 }
 
-void tdl__streams_enough_held(struct tdl_item *item)
+static void enough_held(struct tdl_item *item)
 {
-    tdl__streams_send_held(TDL_CONTAINER_OF(item, TdlLoop, enough_item));
+    send_all_held(TDL_CONTAINER_OF(item, TdlLoop, enough_item));
 }
+
+static int loop_open(TdlLoop *loop)
+{
+    tdl_item_init(&loop->hold_item, generation_ended);
+    tdl_item_init(&loop->enough_item, enough_held);
+    return 0;
+}
+
+const struct tdl_part tdl__held_part = {.open = loop_open};

@@ -1,4 +1,7 @@
 /* Reading: one recv for each time the descriptor is readable, handed to the protocol at once. */
+#include "ground/cpython.h"
+#include "loop/snapshot.h"
+#include "streams/streams.h"
 #include "transport/stream.h"
 #include "transport/tls.h"
 
@@ -117,7 +120,7 @@ static PyObject *read_direct(TdlStream *t, ssize_t *n)
         Py_DECREF(data);
         return NULL;
     }
-    if ((uint32_t)*n < t->read_hint && _PyBytes_Resize(&data, *n) < 0) {
+    if ((uint32_t)*n < t->read_hint && tdl__bytes_resize(&data, *n) < 0) {
         return NULL;
     }
     return data;

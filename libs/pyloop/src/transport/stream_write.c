@@ -1,5 +1,8 @@
 /* Writing: send at once, or hold for the step's end (stream_hold.c), queue what the kernel does not take, and tell the
  * protocol when to stop and go on. */
+#include "ground/audit.h"
+#include "loop/readers.h"
+#include "loop/snapshot.h"
 #include "transport/stream.h"
 
 #include <errno.h>

@@ -1,5 +1,7 @@
 /* Transports for sockets that are connected already: made from a Python socket, or from a descriptor alone. */
+#include "ground/fileno.h"
 #include "transport/stream.h"
+#include "transport/transport.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -3,6 +3,10 @@
  * own names; whatever is not the plain case is left to its Python. */
 #include "transport/tls.h"
 
+#include "ground/asyncio.h"
+#include "loop/loop.h"
+#include "loop/soon.h"
+#include "streams/streams.h"
 #include "transport/tls_span.h"
 
 typedef struct {
@@ -90,7 +94,7 @@ static int control_app_writing(TdlTls *p, Py_ssize_t left)
 {
     double size = (double)(left + p->write_buffer_size);
     if (p->app_writing_paused ? size <= p->out_low : size >= p->out_high) {
-        return call(p, "_control_app_writing");
+        return call(p, TDL_TLS_CONTROL_APP_WRITING);
     }
     return 0;
 }
@@ -102,7 +106,7 @@ static int control_ssl_reading(TdlTls *p)
         return -1;
     }
     if (p->ssl_reading_paused ? (double)n <= p->in_low : (double)n >= p->in_high) {
-        return call(p, "_control_ssl_reading");
+        return call(p, TDL_TLS_CONTROL_SSL_READING);
     }
     return 0;
 }
@@ -178,7 +182,7 @@ static int read_plain(TdlTls *p, TdlSpan *span, struct tdl_plain *plain)
 
 static int on_close_notify(TdlTls *p)
 {
-    return call(p, "_call_eof_received") < 0 ? -1 : call(p, "_start_shutdown");
+    return call(p, TDL_TLS_CALL_EOF) < 0 ? -1 : call(p, TDL_TLS_START_SHUTDOWN);
 }
 
 static bool reads(const TdlTls *p)
@@ -265,7 +269,7 @@ static int read_buffered(TdlTls *p)
         return -1;
     }
     if (plain.full) {
-        PyObject *again = PyObject_GetAttrString((PyObject *)p, "_do_read");
+        PyObject *again = PyObject_GetAttrString((PyObject *)p, TDL_TLS_DO_READ);
         code = again != NULL ? tdl__call_soon(TDL_LOOP(p->loop), again, NULL, NULL) : -1;
         Py_XDECREF(again);
     }
@@ -290,7 +294,7 @@ static int do_read(TdlTls *p)
         code = p->app_is_buffer ? read_buffered(p) : read_copied(p);
         if (code == 0) {
             Py_ssize_t waiting = PyObject_Length(p->backlog);
-            code = waiting < 0 ? -1 : waiting > 0 ? call(p, "_do_write") : process_outgoing(p);
+            code = waiting < 0 ? -1 : waiting > 0 ? call(p, TDL_TLS_DO_WRITE) : process_outgoing(p);
         }
     }
     if (code == 0) {
@@ -354,7 +358,7 @@ static int write_data(TdlTls *p, PyObject *data)
         return -1;
     }
     if (waiting > 0 || p->state != state_of(p)->tls_wrapped) {
-        PyObject *result = PyObject_CallMethod((PyObject *)p, "_write_appdata", "((O))", data);
+        PyObject *result = PyObject_CallMethod((PyObject *)p, TDL_TLS_WRITE_APPDATA, "((O))", data);
         Py_XDECREF(result);
         return result != NULL ? 0 : -1;
     }
@@ -376,7 +380,7 @@ static PyObject *transport_write(PyObject *self, PyObject *data)
     if (truth <= 0) {
         return truth < 0 ? NULL : Py_NewRef(Py_None);
     }
-    PyObject *protocol = PyObject_GetAttrString(self, "_ssl_protocol");
+    PyObject *protocol = PyObject_GetAttrString(self, TDL_TLS_OF_TRANSPORT);
     if (protocol == NULL) {
         return NULL;
     }
@@ -390,7 +394,7 @@ static PyObject *transport_write(PyObject *self, PyObject *data)
         code = write_data(TDL_TLS(protocol), data);
     } else { /* another loop's protocol */
         PyErr_Clear();
-        PyObject *result = PyObject_CallMethod(protocol, "_write_appdata", "((O))", data);
+        PyObject *result = PyObject_CallMethod(protocol, TDL_TLS_WRITE_APPDATA, "((O))", data);
         Py_XDECREF(result);
         code = result != NULL ? 0 : -1;
     }
@@ -491,25 +495,25 @@ static PyGetSetDef tls_getset[] = {
 };
 
 static PyMemberDef tls_members[] = {
-    {"_state", T_OBJECT, offsetof(TdlTls, state), 0, NULL},
-    {"_sslobj", T_OBJECT, offsetof(TdlTls, sslobj), 0, NULL},
-    {"_incoming", T_OBJECT, offsetof(TdlTls, incoming), 0, NULL},
-    {"_outgoing", T_OBJECT, offsetof(TdlTls, outgoing), 0, NULL},
-    {"_transport", T_OBJECT, offsetof(TdlTls, transport), 0, NULL},
-    {"_app_protocol", T_OBJECT, offsetof(TdlTls, app_protocol), 0, NULL},
-    {"_write_backlog", T_OBJECT, offsetof(TdlTls, backlog), 0, NULL},
-    {"_write_buffer_size", T_PYSSIZET, offsetof(TdlTls, write_buffer_size), 0, NULL},
-    {"_app_protocol_is_buffer", T_BOOL, offsetof(TdlTls, app_is_buffer), 0, NULL},
-    {"_app_reading_paused", T_BOOL, offsetof(TdlTls, app_reading_paused), 0, NULL},
-    {"_app_writing_paused", T_BOOL, offsetof(TdlTls, app_writing_paused), 0, NULL},
-    {"_ssl_reading_paused", T_BOOL, offsetof(TdlTls, ssl_reading_paused), 0, NULL},
-    {"_ssl_writing_paused", T_BOOL, offsetof(TdlTls, ssl_writing_paused), 0, NULL},
+    {TDL_TLS_STATE, T_OBJECT, offsetof(TdlTls, state), 0, NULL},
+    {TDL_TLS_OBJECT, T_OBJECT, offsetof(TdlTls, sslobj), 0, NULL},
+    {TDL_TLS_INCOMING, T_OBJECT, offsetof(TdlTls, incoming), 0, NULL},
+    {TDL_TLS_OUTGOING, T_OBJECT, offsetof(TdlTls, outgoing), 0, NULL},
+    {TDL_TLS_TRANSPORT, T_OBJECT, offsetof(TdlTls, transport), 0, NULL},
+    {TDL_TLS_APP_PROTOCOL, T_OBJECT, offsetof(TdlTls, app_protocol), 0, NULL},
+    {TDL_TLS_BACKLOG, T_OBJECT, offsetof(TdlTls, backlog), 0, NULL},
+    {TDL_TLS_WRITE_SIZE, T_PYSSIZET, offsetof(TdlTls, write_buffer_size), 0, NULL},
+    {TDL_TLS_APP_IS_BUFFER, T_BOOL, offsetof(TdlTls, app_is_buffer), 0, NULL},
+    {TDL_TLS_APP_READING_PAUSED, T_BOOL, offsetof(TdlTls, app_reading_paused), 0, NULL},
+    {TDL_TLS_APP_WRITING_PAUSED, T_BOOL, offsetof(TdlTls, app_writing_paused), 0, NULL},
+    {TDL_TLS_SSL_READING_PAUSED, T_BOOL, offsetof(TdlTls, ssl_reading_paused), 0, NULL},
+    {TDL_TLS_SSL_WRITING_PAUSED, T_BOOL, offsetof(TdlTls, ssl_writing_paused), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyMethodDef tls_methods[] = {
-    {"_do_read", tls_do_read, METH_NOARGS, NULL},
-    {"_process_outgoing", tls_process_outgoing, METH_NOARGS, NULL},
+    {TDL_TLS_DO_READ, tls_do_read, METH_NOARGS, NULL},
+    {TDL_TLS_PROCESS_OUTGOING, tls_process_outgoing, METH_NOARGS, NULL},
     {"_note_limits", tls_note_limits, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

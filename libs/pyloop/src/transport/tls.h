@@ -5,7 +5,7 @@
 #ifndef TDL_PYLOOP_TLS_H
 #define TDL_PYLOOP_TLS_H
 
-#include "pyloop.h"
+#include "ground/state.h"
 
 /* The memory that the kernel's bytes are received into before tdl__tls_received(), TDL_READ_BUFFER_SIZE long; NULL
  * with an exception. */

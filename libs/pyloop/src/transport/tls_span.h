@@ -3,7 +3,7 @@
 #ifndef TDL_PYLOOP_TLS_SPAN_H
 #define TDL_PYLOOP_TLS_SPAN_H
 
-#include "pyloop.h"
+#include "ground/state.h"
 
 typedef struct {
     PyObject_HEAD char *memory;

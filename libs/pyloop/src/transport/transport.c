@@ -1,6 +1,12 @@
 /* The type treadle.TCPTransport, for TCP and Unix stream sockets: construction, extra info, limits, reading
  * on and off. What it does with bytes is in stream_read.c and stream_write.c, how it ends in stream_close.c.
  */
+#include "transport/transport.h"
+
+#include "ground/fileno.h"
+#include "loop/handle.h"
+#include "loop/soon.h"
+#include "streams/streams.h"
 #include "transport/stream.h"
 
 #include <arpa/inet.h>
@@ -51,10 +57,10 @@ TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *prot
     t->fd = -1; /* the caller keeps the descriptor unless this succeeds */
     t->state = TDL_STREAM_CLOSED;
     t->loop = (TdlLoop *)Py_NewRef((PyObject *)loop);
-    tdl_item_init(&t->read_item, tdl__stream_read_run);
-    tdl_item_init(&t->write_item, tdl__stream_write_run);
-    tdl_item_init(&t->start_item, tdl__stream_start_run);
-    tdl_item_init(&t->lost_item, tdl__stream_lost_run);
+    tdl__item_init(&t->read_item, tdl__stream_read_run, offsetof(TdlStream, read_item));
+    tdl__item_init(&t->write_item, tdl__stream_write_run, offsetof(TdlStream, write_item));
+    tdl__item_init(&t->start_item, tdl__stream_start_run, offsetof(TdlStream, start_item));
+    tdl__item_init(&t->lost_item, tdl__stream_lost_run, offsetof(TdlStream, lost_item));
     t->high_water = TDL_STREAM_HIGH_WATER;
     t->low_water = TDL_STREAM_HIGH_WATER / 4;
     t->context = context != NULL ? Py_NewRef(context) : PyContext_CopyCurrent();
@@ -273,8 +279,8 @@ TDL_RARE static PyObject *find_replaced(TdlStream *t, PyObject *name)
 /* The same, asked at each call. */
 PyObject *tdl__stream_replaced(TdlStream *t, PyObject *name)
 {
-    return Py_TYPE(t)->tp_version_tag == t->loop->state->standard.transport_tag ? NULL
-                                                                                : find_replaced(t, name);
+    return tdl__type_tag(Py_TYPE(t)) == t->loop->state->standard.transport_tag ? NULL
+                                                                               : find_replaced(t, name);
 }
 
 static PyObject *stream_get_extra_info(PyObject *self, PyObject *args, PyObject *kwargs)
@@ -685,36 +691,18 @@ static PyType_Spec stream_spec = {
     .slots = stream_slots,
 };
 
-PyObject *tdl__stream_item_owner(struct tdl_item *item)
-{
-    if (item->run == tdl__stream_read_run) {
-        return (PyObject *)TDL_CONTAINER_OF(item, TdlStream, read_item);
-    }
-    if (item->run == tdl__stream_write_run) {
-        return (PyObject *)TDL_CONTAINER_OF(item, TdlStream, write_item);
-    }
-    if (item->run == tdl__stream_start_run) {
-        return (PyObject *)TDL_CONTAINER_OF(item, TdlStream, start_item);
-    }
-    if (item->run == tdl__stream_lost_run) {
-        return (PyObject *)TDL_CONTAINER_OF(item, TdlStream, lost_item);
-    }
-    return NULL;
-}
-
 int tdl__stream_type(PyObject *module)
 {
     struct tdl_module_state *st = tdl__state_of_module(module);
-    if (((PyTypeObject *)st->asyncio_transport)->tp_basicsize != offsetof(TdlStream, weakrefs)) {
-        PyErr_SetString(PyExc_ImportError,
-                        "asyncio.Transport has another layout than this build of treadle expects");
-        return -1;
-    }
+    st->flow_control = !tdl__distrusts("flow_control") && PyType_Check(st->asyncio_transport) &&
+                       ((PyTypeObject *)st->asyncio_transport)->tp_basicsize == offsetof(TdlStream, weakrefs);
+    /* Without the base the type is there, but not used: asyncio's own transports are, whose base it is. */
     PyObject *bases = PyTuple_Pack(1, st->asyncio_transport);
     if (bases == NULL) {
         return -1;
     }
-    st->stream_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &stream_spec, bases);
+    st->stream_type =
+        (PyTypeObject *)PyType_FromModuleAndSpec(module, &stream_spec, st->flow_control ? bases : NULL);
     Py_DECREF(bases);
     if (st->stream_type == NULL) {
         return -1;

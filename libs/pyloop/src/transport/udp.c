@@ -2,6 +2,11 @@
  * datagrams is in udp_read.c and udp_write.c, how it ends in udp_close.c. */
 #include "transport/udp.h"
 
+#include "ground/fileno.h"
+#include "loop/handle.h"
+#include "loop/soon.h"
+#include "transport/transport.h"
+
 enum { TDL_UDP_HIGH_WATER = 64 * 1024 };
 
 void tdl__udp_call_handler(TdlUdp *t, const char *message, PyObject *exc)
@@ -328,10 +333,10 @@ static TdlUdp *udp_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *protocol
     t->fd = -1;
     t->state = TDL_UDP_CLOSED; /* the caller keeps the socket unless this succeeds */
     t->loop = (TdlLoop *)Py_NewRef((PyObject *)loop);
-    tdl_item_init(&t->read_item, tdl__udp_read_run);
-    tdl_item_init(&t->write_item, tdl__udp_write_run);
-    tdl_item_init(&t->start_item, tdl__udp_start_run);
-    tdl_item_init(&t->lost_item, tdl__udp_lost_run);
+    tdl__item_init(&t->read_item, tdl__udp_read_run, offsetof(TdlUdp, read_item));
+    tdl__item_init(&t->write_item, tdl__udp_write_run, offsetof(TdlUdp, write_item));
+    tdl__item_init(&t->start_item, tdl__udp_start_run, offsetof(TdlUdp, start_item));
+    tdl__item_init(&t->lost_item, tdl__udp_lost_run, offsetof(TdlUdp, lost_item));
     t->high_water = TDL_UDP_HIGH_WATER;
     t->low_water = TDL_UDP_HIGH_WATER / 4;
     t->extra = Py_NewRef(extra);
@@ -402,20 +407,6 @@ static PyObject *loop_make_datagram(PyObject *self, PyObject *args)
     return (PyObject *)t;
 }
 
-PyObject *tdl__udp_item_owner(struct tdl_item *item)
-{
-    if (item->run == tdl__udp_read_run) {
-        return (PyObject *)TDL_CONTAINER_OF(item, TdlUdp, read_item);
-    }
-    if (item->run == tdl__udp_write_run) {
-        return (PyObject *)TDL_CONTAINER_OF(item, TdlUdp, write_item);
-    }
-    if (item->run == tdl__udp_start_run) {
-        return (PyObject *)TDL_CONTAINER_OF(item, TdlUdp, start_item);
-    }
-    return item->run == tdl__udp_lost_run ? (PyObject *)TDL_CONTAINER_OF(item, TdlUdp, lost_item) : NULL;
-}
-
 PyMethodDef tdl__udp_loop_methods[] = {
     {"_make_datagram", loop_make_datagram, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
@@ -430,19 +421,15 @@ int tdl__udp_type(PyObject *module)
     if (datagram == NULL) {
         return -1;
     }
-    PyObject *bases = NULL;
-    if (((PyTypeObject *)st->asyncio_transport)->tp_basicsize != offsetof(TdlUdp, weakrefs) ||
-        ((PyTypeObject *)datagram)->tp_basicsize != offsetof(TdlUdp, mixin_slots)) {
-        PyErr_SetString(PyExc_ImportError,
-                        "asyncio's transports have another layout than this build of treadle expects");
-    } else {
-        bases = PyTuple_Pack(2, st->asyncio_transport, datagram); /* as asyncio's own is both */
-    }
+    st->flow_control = st->flow_control &&
+                       ((PyTypeObject *)st->asyncio_transport)->tp_basicsize == offsetof(TdlUdp, weakrefs) &&
+                       ((PyTypeObject *)datagram)->tp_basicsize == offsetof(TdlUdp, mixin_slots);
+    PyObject *bases = PyTuple_Pack(2, st->asyncio_transport, datagram); /* as asyncio's own is both */
     Py_DECREF(datagram);
     if (bases == NULL) {
         return -1;
     }
-    st->udp_type = tdl__add_type(module, &udp_spec, bases);
+    st->udp_type = tdl__add_type(module, &udp_spec, st->flow_control ? bases : NULL);
     Py_DECREF(bases);
     return st->udp_type == NULL || tdl__add_methods(st->udp_type, tdl__udp_write_methods) < 0 ||
                    tdl__add_methods(st->udp_type, tdl__udp_close_methods) < 0

@@ -5,7 +5,7 @@
 #ifndef TDL_PYLOOP_UDP_H
 #define TDL_PYLOOP_UDP_H
 
-#include "pyloop.h"
+#include "transport/base.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -54,7 +54,7 @@ typedef struct tdl_udp {
     PyObject *context; /* of the creator; every callback of the protocol runs in it */
     PyObject *sock;
     const int *sock_number; /* where that socket keeps its number, or NULL */
-    PyObject *address; /* the only address that sendto may name, or None */
+    PyObject *address;      /* the only address that sendto may name, or None */
     PyObject *lost_exc;
     struct tdl_watch *watch;
     struct tdl_item read_item, write_item, start_item, lost_item;

@@ -1,4 +1,5 @@
 /* Closing an endpoint: close, abort, fatal errors, and the one place where connection_lost is called. */
+#include "loop/snapshot.h"
 #include "transport/udp.h"
 
 /* Let go of the descriptor: libuv first, then the socket that owns it. */

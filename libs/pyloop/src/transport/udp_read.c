@@ -1,4 +1,5 @@
 /* Receiving: several datagrams for each time the descriptor is readable, handed over one by one. */
+#include "loop/snapshot.h"
 #include "transport/udp.h"
 
 #include <errno.h>

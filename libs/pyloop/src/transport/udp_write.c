@@ -1,4 +1,6 @@
 /* Sending: at once if the kernel takes it, else queued; errors go to the protocol and leave the endpoint open. */
+#include "ground/audit.h"
+#include "loop/snapshot.h"
 #include "transport/udp.h"
 
 #include <errno.h>

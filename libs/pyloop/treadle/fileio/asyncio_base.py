@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
+from treadle._asyncio import running_loop
 from treadle._treadle import FileContext
 
 from . import _raw
@@ -99,7 +100,7 @@ class FilesContext(AsyncioContextBase):
                  deferred: bool = False, **kwargs: Any) -> None:
         super().__init__(max_requests, loop, deferred, **kwargs)
         files: FileContext = self.context._files
-        if asyncio._get_running_loop() is self.loop:
+        if running_loop() is self.loop:
             # In the thread of its loop the engine can start now, before a descriptor that the caller closes is free again.
             files.caps()
         # Bound once: an instance attribute is found without a method object per call.
