@@ -3,7 +3,7 @@
 C: functions of at most 70 lines, files of at most 800; memory orders in base/atomic.h only; calls that have a
 better replacement; braces around every branch and loop; no prefix on statics; the four contract lines over every
 function of a public header; sources that no CMakeLists.txt names. All text: line length, tabs, trailing blanks,
-unfinished marks, banners, names that say nothing.
+unfinished marks, banners, names that say nothing. Pages: line length, which wrap.py mends.
 """
 import pathlib
 import re
@@ -14,6 +14,7 @@ FILE_LINES = 800
 PYLOOP_FUNCTION_LINES = 50
 PYLOOP_FILE_LINES = 800
 LINE_LENGTH = 140
+PAGE_LINE_LENGTH = 120
 FOLDERS = ("libs", "cli", "tests", "tools", "perf", "scripts", "cmake")
 CONTRACT = ("Thread:", "Owns:", "Errors:", "Cost:")
 
@@ -54,6 +55,19 @@ def text_files(root):
             if path.suffix in (".c", ".h", ".cpp", ".py", ".cmake", ".sh", ".pyi") or path.name == "CMakeLists.txt":
                 if "__pycache__" not in path.parts:
                     yield path.relative_to(root), path.read_text()
+
+
+def blank_lines(match):
+    return "\n" * match.group(0).count("\n")
+
+
+def check_pages(root):
+    """Lines of pages, but for rows of tables, footnotes, what a program prints, and what has no blank to break at."""
+    for path in sorted([*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("perf/*.md")]):
+        text = re.sub(r"^```(?:text|output)\n.*?^```$", blank_lines, path.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for number, line in enumerate(text.splitlines(), 1):
+            if len(line) > PAGE_LINE_LENGTH and not re.match(r"\||\[\^|\S+$", line):
+                yield path.relative_to(root), number, f"{len(line)} columns, at most {PAGE_LINE_LENGTH}: tools/wrap.py wraps pages"
 
 
 def strip_comments(text):

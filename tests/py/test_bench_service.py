@@ -94,7 +94,7 @@ def own_service(tmp_path):
     code = snippets("measure-your-service.md")
     (tmp_path / "app.py").write_text(code["python"][0])
     command = code["sh"][0]
-    words = shlex.split(command)
+    words = shlex.split(command.replace("\\\n", ""))
     assert words[:2] == [".venv/bin/python", "perf/bench/service.py"] and words[3] == "service.toml"
     return [sys.executable, ROOT / words[1], words[2], write(tmp_path, code["toml"][0])], words[4:]
 

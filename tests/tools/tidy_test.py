@@ -8,6 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import tidy  # noqa: E402
+import wrap  # noqa: E402
 
 GOOD_HEADER = """/* Purpose. */
 /* Does it.
@@ -136,6 +137,25 @@ class Planted(unittest.TestCase):
                            ("columns", "int " + "a" * 140 + ";\n"), ("unfinished", "/* TO" "DO: more */\n"),
                            ("banner", "/* ---------- part ---------- */\n"), ("one machine", '"/ro' 'ot/x";\n')):
             self.assert_seen(word, place, text)
+
+    def test_a_long_line_of_a_page_is_seen_but_not_a_row_or_a_footnote(self):
+        words = "word " * 24 + "end\n"
+        self.assertEqual(len(words), 124)
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "docs").mkdir()
+            for place in ("README.md", "docs/page.md"):
+                (root / place).write_text(f"| {words}[^note]: {words}{words}")
+            self.assertEqual([str(name) for name, number, _ in tidy.check_pages(root) if number == 3], ["README.md", "docs/page.md"])
+            self.assertEqual(len(list(tidy.check_pages(root))), 2)
+            for place in ("README.md", "docs/page.md"):
+                (root / place).write_text(wrap.wrapped((root / place).read_text()))
+            self.assertEqual(list(tidy.check_pages(root)), [])
+
+    def test_wrapping_a_page_leaves_code_tables_and_short_lines(self):
+        kept = f"# {'title ' * 30}\n\n```sh\n{'word ' * 30}\n```\n\n| {'cell ' * 30} |\nshort\nlines\n"
+        self.assertEqual(wrap.wrapped(kept), kept)
+        self.assertEqual(wrap.wrapped("- " + "word " * 24 + "end\n"), "- " + "word " * 22 + "word\n  word end\n")
 
     def test_names_that_say_nothing_are_seen(self):
         self.assert_seen("no concern", "cli/utils.c", "int a;\n")

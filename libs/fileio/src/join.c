@@ -1,4 +1,4 @@
-/* Syncs that wait on the stage for one file are one call: whoever asks before it began is served by it. */
+/* Staged syncs of one file become one call: it serves each request that was made before it began. */
 #include "internal.h"
 
 static bool is_sync(const struct tdl_fop *op)

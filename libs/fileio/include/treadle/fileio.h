@@ -201,8 +201,8 @@ TDL_INLINE void tdl_fio_step(struct tdl_fio *f)
     f->budget.direct_fd = -1;
 }
 
-/* `callers` who waited go on in this turn, and the next one is about to: it may have its share of the inline answers left,
- * step_ns worth at most. Together they may have 1.75 times that, a submission a quarter.
+/* Divides what is left of the turn's inline budget among `callers`, the callers that go on in this turn, of which the next one is
+ * about to: it gets its share, step_ns at most. All together get 1.75 times step_ns, a submission a quarter of it.
  * Thread:  owner
  * Owns:    nothing
  * Errors:  none
@@ -235,7 +235,7 @@ TDL_INLINE bool tdl_fio_step_is_spent(const struct tdl_fio *f)
  * Cost:    O(1); one syscall where the mode flushes */
 int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op);
 
-/* Submit everything staged; returns how many operations left the stage. While reads hit the page cache, a submission copies
+/* Submit everything staged; returns how many operations were submitted. While reads hit the page cache, a submission copies
  * their bytes itself, so it stops after a quarter of step_ns until tdl_fio_step begins the next turn.
  * Thread:  owner
  * Owns:    nothing new
@@ -305,7 +305,7 @@ TDL_INLINE uint32_t tdl_fio_inflight_max(const struct tdl_fio *f)
 }
 
 /* Append the finished operations to `out`, in the order in which they finished; returns how many.
- * Waiting operations move up to the stage. Calls nobody, so it cannot be re-entered.
+ * Waiting operations are staged in their place. Nothing is called back, so it cannot be re-entered.
  * Thread:  owner
  * Owns:    the returned operations and their buffers are the caller's again
  * Errors:  none
@@ -364,7 +364,7 @@ int tdl_fio_drain(struct tdl_fio *f, struct tdl_queue *out);
 /* Cancel everything, wait until the kernel and the workers gave back what they hold, append all to `out`, and
  * free the engine. A worker that waits for another program (a pipe, a socket, the open of a FIFO) is not waited for.
  * Thread:  owner, or any other thread once the owner is gone
- * Owns:    every operation is the caller's again; f may be freed. `out` may be NULL for who keeps his operations in mind
+ * Owns:    every operation is the caller's again; f may be freed. `out` may be NULL if the caller knows its operations
  * Errors:  TDL_EBADF when somebody else closed the engine's descriptors and the kernel could not be asked for all: those come
  *          back with this code, and their buffers must never be freed. A second close does nothing, nor does that of a context
  *          of zeros or of one that could not be opened

@@ -1,5 +1,5 @@
-/* Small messages that wait a moment for the next one, so that one system call sends both. A thread of the process
- * sends what has waited for two milliseconds, whatever its owner does meanwhile.
+/* Write batching: small messages are held for a moment, so that one system call sends several. A thread of the process
+ * sends those that have waited for two milliseconds, whatever their owner does meanwhile.
  *
  * Example:
  *     struct tdl_hold hold;
@@ -14,10 +14,10 @@
  *     tdl_hold_close(&hold);
  *
  * States of a hold, in its word:
- *   NONE  nothing is held
- *   HELD  something is held; whoever makes the word BUSY has it
- *   BUSY  the owner changes what is held, or the thread sends it
- *   SENT  it had to be sent; the owner takes what is left of it, and holds nothing more until tdl_hold_over
+ *   NONE  no message is held
+ *   HELD  messages are held; the side that moves the word to BUSY may touch them
+ *   BUSY  the owner changes the held messages, or the thread sends them
+ *   SENT  the thread has sent them; the owner takes what is left, and holds no more until tdl_hold_over
  *
  * The owner takes no lock: one locked operation of the processor for each call (MO-9), and a look at the clock when it begins to hold.
  * The thread is started by the first begin, looks every other millisecond while something is held now and then, sleeps without a
@@ -37,11 +37,11 @@ extern "C" {
  * two milliseconds together, where a processor is free. */
 #define TDL_HOLD_LIMIT_NS 1800000u
 
-/* What one owner, a loop, holds. All fields are private to hold. */
+/* The messages that one owner, a loop, holds. All fields are private to hold. */
 struct tdl_hold {
     tdl_atomic_u32 word;     /* the state, and above it how often something has begun to be held */
     tdl_atomic_u64 begun_ns; /* when the first of what is held began to be */
-    struct tdl_node entries; /* what is held, oldest first; of whoever has the word */
+    struct tdl_node entries; /* held messages, oldest first; of the side that made the word BUSY */
     struct tdl_held *spare;  /* blocks for the next begin; owner */
     uint32_t spare_count;
     uint32_t seen;        /* the count in the word at the thread's last look; under the lock, as all below */
@@ -49,7 +49,7 @@ struct tdl_hold {
     struct tdl_node link; /* in the list of open holds */
 };
 
-/* What waits for one socket. `owner` is the caller's; the others may be read once it is taken. */
+/* The held bytes of one socket. `owner` is the caller's; the other fields may be read once the block is taken. */
 struct tdl_held {
     struct tdl_node node;
     char *data;
@@ -63,7 +63,7 @@ struct tdl_held {
     void *owner;
 };
 
-/* Makes a hold that holds nothing.
+/* Makes an empty hold.
  * Thread:  owner
  * Owns:    the caller keeps the hold until it has closed it
  * Errors:  none
@@ -79,41 +79,41 @@ void tdl_hold_set_limit(struct tdl_hold *h, uint64_t limit_ns);
 
 /* Ends a hold; with the last one of the process the thread ends, which is waited for.
  * Thread:  owner
- * Owns:    what is held must have been taken and ended; that is an assertion
+ * Owns:    all held blocks must have been taken and ended; that is an assertion
  * Errors:  none; closing twice is harmless
  * Cost:    O(1), of the last a thread's end */
 void tdl_hold_close(struct tdl_hold *h);
 
-/* Begins to hold for a socket, behind what is held for others, with a copy of its first bytes. With fd_now
- * the thread sends only while the number there is fd: whoever closes it writes another there first.
+/* Begins to hold bytes for a socket, behind those of others, with a copy of the first ones. With fd_now the thread
+ * sends only while the number there is fd: before fd is closed another one must be written there.
  * Thread:  owner
  * Owns:    data until it returns; fd and fd_now stay valid until the take; the block is the hold's
  * Errors:  NULL if the hold is late, or there is no memory or no thread: the caller sends at once
  * Cost:    O(len); a wake if the thread sleeps, a thread start if there is none */
 struct tdl_held *tdl_hold_begin(struct tdl_hold *h, int fd, const int *fd_now, const void *data, size_t len);
 
-/* Adds a copy of the bytes to what is held.
+/* Adds a copy of the bytes to a held block.
  * Thread:  owner
  * Owns:    data until it returns
- * Errors:  TDL_EAGAIN if the hold is late, TDL_ENOMEM; nothing has changed, and the caller takes it and sends at once
+ * Errors:  TDL_EAGAIN if the hold is late, TDL_ENOMEM; nothing has changed, and the caller takes the block and sends at once
  * Cost:    O(len), rarely an allocation */
 int tdl_held_append(struct tdl_hold *h, struct tdl_held *held, const void *data, size_t len);
 
-/* Returns the oldest of what is held, NULL if nothing is.
+/* Returns the oldest held block, NULL if there is none.
  * Thread:  owner
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
 struct tdl_held *tdl_hold_first(struct tdl_hold *h);
 
-/* Takes it out: the thread sends none of it any more.
+/* Takes a block out: the thread sends none of it any more.
  * Thread:  owner
  * Owns:    the block is the caller's until it is ended
  * Errors:  none
  * Cost:    O(1); waits for a send of the thread that is under way, which does not block */
 void tdl_hold_take(struct tdl_hold *h, struct tdl_held *held);
 
-/* Gives a block that was taken back.
+/* Returns a block that was taken to the hold.
  * Thread:  owner
  * Owns:    the block is the hold's
  * Errors:  none

@@ -182,6 +182,15 @@ static bool may_skip(TdlLoop *loop)
     return tdl_filter_skips(&loop->poller.filter, uv_backend_fd(&loop->poller.uv->uv));
 }
 
+/* The poll of a turn, in order:
+ *   1. Records of descriptors that may not be drained yet are queued again; if there are any, the poll does not wait.
+ *   2. A poll that would not wait is skipped if the readiness filter allows it. The GIL is offered all the same, else a
+ *      busy loop would starve the other threads.
+ *   3. A poll that will wait first lets go of cached contexts. That may run code which schedules something, so the time
+ *      to wait is computed again.
+ *   4. libuv polls, at once or until an event, a notification or the timeout; its callbacks only link records. Before a
+ *      poll at once the filter takes its completions: one that comes later then counts for the next turn.
+ *   5. The readiness filter is told whether anything was found, and the linked records become queued items. */
 static void poll_filtered(TdlLoop *loop, uint64_t timeout_ns, struct tdl_queue *io)
 {
     bool fired = tdl__poller_again(&loop->poller);

@@ -26,28 +26,28 @@ struct tdl_watch_side {
     bool (*cancelled)(const struct tdl_item *item);
 };
 
-/* A descriptor that libuv polls. The block outlives its Python owners until libuv's close callback. */
+/* The record of a descriptor that libuv polls. It outlives its Python owners until libuv's close callback. */
 struct tdl_watch {
     uv_poll_t poll;
     struct tdl_poller *poller;
     int fd;
-    int error;       /* why the kernel would not watch it, until its owner is told */
+    int error;       /* why the kernel refused to poll it, until the owner was told */
     uint8_t want;    /* UV_READABLE and UV_WRITABLE bits that have a side */
     uint8_t armed;   /* poll: what libuv has been asked for */
     uint8_t revents; /* poll: what libuv reported since the last dispatch */
-    bool ready;      /* libuv knows the handle; made while the loop slept, it is told before the next poll */
-    bool entered;    /* the descriptor stands in epoll */
-    bool dirty;      /* stands in the poller's dirty list */
-    bool fired;      /* poll: stands in the poller's fired list */
+    bool ready; /* libuv knows the handle; one made while the loop slept is registered before the next poll */
+    bool entered; /* the descriptor is registered with epoll */
+    bool dirty;   /* stands in the poller's dirty list */
+    bool fired;   /* poll: stands in the poller's fired list */
     bool closing;
-    bool edge;       /* whoever reads tells when it has drained it, so one event each will do */
-    bool level;      /* a short read has not drained this one: the kernel tells of what is there, for good */
-    bool armed_edge; /* poll: the kernel tells what arrives, not what is there */
-    bool ended;      /* the peer will send no more, and nothing new will tell it again */
-    bool news;       /* poll: the kernel told of something, and nobody has read since */
+    bool edge;       /* the reader says when it has drained the descriptor, so edge-triggered will do */
+    bool level;      /* level-triggered from now on: a short read does not prove that it was drained */
+    bool armed_edge; /* poll: registered edge-triggered */
+    bool ended;      /* the peer has shut down, which makes no further edge */
+    bool news;       /* poll: reported as ready, and not read since */
     struct tdl_watch *next_dirty;
     struct tdl_watch *next_fired;
-    struct tdl_node again; /* in the poller's ring while there may be more than the kernel will tell of */
+    struct tdl_node again; /* in the poller's ring while it may not be drained, though no edge will come */
     struct tdl_watch_side reader, writer;
     PyObject *fileobj; /* what add_reader or add_writer was given first: it lives, and is found when closed */
     PyObject

@@ -337,8 +337,8 @@ void tdl__watch_release(struct tdl_watch *w)
     Py_XDECREF(fileobj);
 }
 
-/* The kernel has told of what is readable: find it readable at the next poll too, unless it is drained until then, or
- * entered anew and told again. */
+/* The edge has been reported: queue the record at the next poll too, unless the descriptor is drained until then, or
+ * registered anew, which reports it again. */
 void tdl__watch_again(struct tdl_watch *w)
 {
     if (w->armed_edge && !tdl_node_is_linked(&w->again)) {
@@ -443,9 +443,9 @@ void tdl__poller_apply(struct tdl_poller *p)
     }
 }
 
-/* TCP's urgent data stops a recv at its mark, whatever lies behind it, and so does what else the kernel tells of in this way: a
- * short read proves nothing any more. The kernel tells of urgent data before a recv can be cut short by it, or at the same
- * poll as of the data. */
+/* A recv ends at the mark of TCP's urgent data, whatever lies behind it, and so it does for what else is reported in this way: a
+ * short read proves nothing any more. Urgent data is reported before a recv can be cut short by it, or at the same poll as
+ * the bytes around it. */
 static void leave_edge(struct tdl_watch *w)
 {
     w->level = true;

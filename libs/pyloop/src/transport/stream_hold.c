@@ -11,7 +11,7 @@
 enum {
     TDL_HOLD_MAX = 16 * 1024,  /* bytes of a transport that wait at most */
     TDL_HOLD_STREAMS_MAX = 8,  /* transports whose writes wait at most; hold keeps as many blocks */
-    TDL_HOLD_GATHER_STEPS = 8, /* steps with one write that unlearn the gathering */
+    TDL_HOLD_GATHER_STEPS = 8, /* steps with a single write after which batching stops */
 };
 
 static size_t hold_max(const TdlStream *t)

@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-struct addrinfo; /* netdb.h declares it to who asks for POSIX only, strict C does not */
+struct addrinfo; /* netdb.h declares it only with POSIX, not in strict C */
 struct tdl_lookup;
 typedef void (*tdl_lookup_fn)(struct tdl_lookup *lookup);
 

@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-struct addrinfo; /* netdb.h declares it to who asks for POSIX only, strict C does not */
+struct addrinfo; /* netdb.h declares it only with POSIX, not in strict C */
 
 #define TDL_NUMERIC_ROWS_MAX 3u
 #define TDL_NUMERIC_HOST_MAX 64u /* address, '%', interface name, NUL */

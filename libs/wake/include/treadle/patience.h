@@ -1,8 +1,8 @@
-/* Whether it pays to watch a word for a moment before sleeping on it: the memory of how that went before.
+/* Adaptive spin: whether it pays to spin on a word for a moment before sleeping on it, by how that went before.
  *
- * A hand-over between two running threads costs a fraction of one that wakes a sleeper, but a watch in vain
- * burns its whole time. So each one in vain doubles how many are left out before the next is tried, and each
- * that paid halves it.
+ * A hand-over between two running threads costs a fraction of one that wakes a sleeper, but a spin in vain
+ * burns its whole time. So each one in vain doubles how many occasions are skipped before the next is tried,
+ * and each that paid halves it.
  *
  * Example:
  *     struct tdl_patience patience = {0};
@@ -20,23 +20,23 @@
 extern "C" {
 #endif
 
-/* What a watch in vain costs is spread over this many occasions at most. */
+/* At most this many occasions are skipped after a spin in vain. */
 #define TDL_PATIENCE_LONGEST 255u
 
-/* All zero watches at once. All fields are private to wake. */
+/* All zero spins at the first occasion. All fields are private to wake. */
 struct tdl_patience {
-    uint32_t left_out; /* occasions still to be left out */
-    uint32_t pause;    /* how many are left out after a watch that did not pay */
+    uint32_t left_out; /* occasions still to be skipped */
+    uint32_t pause;    /* how many are skipped after a spin in vain */
 };
 
-/* Says whether to watch on this occasion; if so, tell what became of it.
+/* Says whether to spin on this occasion; if so, tdl_patience_tell must be told how it went.
  * Thread:  owner
  * Owns:    nothing
  * Errors:  none
  * Cost:    O(1) */
 bool tdl_patience_watches(struct tdl_patience *patience);
 
-/* Tells whether the watch paid.
+/* Tells whether the spin paid.
  * Thread:  owner, after tdl_patience_watches said yes
  * Owns:    nothing
  * Errors:  none

@@ -15,7 +15,7 @@
  * States of the word:
  *   AWAKE     the owner runs and will look at its queues before it sleeps; notify does nothing
  *   WAITING   the owner sleeps on the descriptor or is about to
- *   SPINNING  the owner watches the word instead of the descriptor
+ *   SPINNING  the owner spins on the word instead of sleeping on the descriptor
  *   SIGNALED  notified while spinning; the descriptor was not written
  *   NOTIFIED  notified while waiting; the descriptor was or is about to be written
  *
@@ -37,13 +37,13 @@ extern "C" {
 enum tdl_wake_state {
     TDL_WAKE_AWAKE = 0, /* the owner runs */
     TDL_WAKE_WAITING,   /* the owner sleeps on the descriptor or is about to */
-    TDL_WAKE_SPINNING,  /* the owner watches the word */
+    TDL_WAKE_SPINNING,  /* the owner spins on the word */
     TDL_WAKE_SIGNALED,  /* notified while spinning, nothing written */
     TDL_WAKE_NOTIFIED   /* notified while waiting, one write done or under way */
 };
 
 struct tdl_wake_options {
-    uint64_t spin_ns; /* how long wait watches the word before it sleeps; 0: not at all */
+    uint64_t spin_ns; /* how long a wait spins on the word before it sleeps; 0: not at all */
     bool edge; /* the owner sleeps on an edge-triggered poller of its own, which needs no write read back */
 };
 
@@ -102,14 +102,14 @@ bool tdl_wake_park_end(struct tdl_wake *w);
  * Cost:    up to spin_ns; nothing if spin_ns is 0 */
 bool tdl_wake_spin(struct tdl_wake *w);
 
-/* Watches the word for `watch_ns`, whatever spin_ns is; true if a notify came.
+/* Spins on the word for `watch_ns`, whatever spin_ns is; true if a notify came.
  * Thread:  owner, between park_begin and park_end
  * Owns:    nothing
  * Errors:  none
  * Cost:    up to watch_ns */
 bool tdl_wake_watch(struct tdl_wake *w, uint64_t watch_ns);
 
-/* Sets how long a wait, or tdl_wake_spin, watches the word from now on; 0: not at all.
+/* Sets how long a wait, or tdl_wake_spin, spins on the word from now on; 0: not at all.
  * Thread:  owner, not parked
  * Owns:    nothing
  * Errors:  none
