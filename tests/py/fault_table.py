@@ -19,12 +19,14 @@ errno have it too, or EXPLAINED says why.
 """
 import argparse
 import asyncio
+import contextlib
 import ctypes
 import errno
 import gc
 import os
 import random
 import select
+import shutil
 import signal
 import socket
 import ssl
@@ -148,6 +150,18 @@ class Told:
         self.exceptions.append(context.get("exception") or RuntimeError(context["message"]))
 
 
+@contextlib.contextmanager
+def scratch(shim):
+    """A folder. What removes it is not looked at: shutil closes a descriptor again whose close failed."""
+    with shim:
+        folder = tempfile.mkdtemp()
+    try:
+        yield folder
+    finally:
+        with shim:
+            shutil.rmtree(folder)
+
+
 # Scenarios: each is given the shim and a place for exceptions; it raises, or returns when all is as it should be.
 
 DATA = b"0123456789" * 10
@@ -253,7 +267,7 @@ async def streams(shim, told):
         finally:
             writer.close()
 
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch(shim) as folder:
         path = folder + "/s"
         server = await asyncio.start_unix_server(serve, path)
         try:
@@ -518,7 +532,7 @@ async def tls(shim, told):
 def files(engine):
     async def scenario(shim, told):
         from treadle import fileio
-        with tempfile.TemporaryDirectory() as folder:
+        with scratch(shim) as folder:
             context = fileio.FileContext(engine=engine)
             try:
                 fd = await context.open(folder + "/f", os.O_RDWR | os.O_CREAT)
@@ -538,7 +552,7 @@ def files(engine):
 
 async def file_object(shim, told):
     from treadle import fileio
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch(shim) as folder:
         async with fileio.open(folder + "/f", "w") as file:
             await file.write("line\n" * 100)
         async with fileio.open(folder + "/f") as file:
