@@ -200,7 +200,7 @@ int tdl_fio_flush(struct tdl_fio *f)
         return rc;
     }
     uint32_t before = f->staged_count;
-    if (before == 0) {
+    if (!tdl_fio_wants_flush(f)) {
         return 0;
     }
     f->engine->submit(f);

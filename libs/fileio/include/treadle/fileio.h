@@ -153,6 +153,7 @@ struct tdl_fio {
     size_t pinned_bytes;
     uint32_t resubmit; /* continuations staged by a completion */
     bool held;         /* more is about to be staged: tdl_fio_hold */
+    bool deaf;         /* workers run whose results no descriptor shows: flush tries to have them shown */
     struct tdl_fio_budget budget;
     enum tdl_fio_state state;
     struct tdl_fio_options options;
@@ -260,7 +261,7 @@ TDL_INLINE void tdl_fio_hold(struct tdl_fio *f, bool held)
  * Cost:    O(1) */
 TDL_INLINE bool tdl_fio_wants_flush(const struct tdl_fio *f)
 {
-    return f->staged_count != 0;
+    return f->staged_count != 0 || f->deaf;
 }
 
 /* True when reap would return something that has finished already.

@@ -108,12 +108,14 @@ static void watch_workers(struct tdl_fio *f, struct tdl__uring *u)
 {
     TDL_ASSERT(u->main.fd >= 0);
     if (u->workers_watched || tdl__workers_running(f) == 0 || tdl_ring_space(&u->main) == 0) {
+        f->deaf = f->deaf && tdl__workers_running(f) > 0;
         return;
     }
     struct io_uring_sqe *sqe = tdl_ring_sqe(&u->main);
     tdl_sqe_poll_add(sqe, tdl__workers_fd(f), POLLIN);
     sqe->user_data = TDL__DATA_WORKERS;
     u->workers_watched = true;
+    f->deaf = false;
 }
 
 /* What must not be left to the kernel's entry. A terminal that is ready for one byte is written to in the enter itself, however
@@ -174,6 +176,7 @@ static void refuse(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring *r, 
         uint64_t data = r->sqes[(end - count + i) & (r->sq_entries - 1)].user_data;
         if (data == TDL__DATA_WORKERS) {
             u->workers_watched = false;
+            f->deaf = true;
         }
         if (data <= TDL__DATA_WORKERS) {
             continue;
