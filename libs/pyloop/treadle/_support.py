@@ -8,7 +8,7 @@ import types
 import weakref
 from asyncio import format_helpers, tasks, trsock
 from asyncio.log import logger
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ._asyncio import (
@@ -25,6 +25,10 @@ from ._asyncio import (
 wake_waiter = set_result_unless_cancelled
 
 
+def _nobody() -> None:
+    """Stands for the reference to a transport that holds nothing any more."""
+
+
 class TransportSocket(trsock.TransportSocket):
     """What a transport shows of its socket. Whoever uses it finds sent what the transport was told to send before."""
 
@@ -32,7 +36,7 @@ class TransportSocket(trsock.TransportSocket):
 
     def __init__(self, sock: Any, transport: Any) -> None:
         self._shown = sock
-        self._transport = weakref.ref(transport)
+        self._transport: Callable[[], Any] = weakref.ref(transport)
 
     @property
     def _sock(self) -> Any:  # which all of asyncio's methods ask for
@@ -44,7 +48,8 @@ class TransportSocket(trsock.TransportSocket):
 
     def fileno(self) -> int:
         """Return the descriptor's number."""
-        self._lend_unless_asyncio_asks(sys._getframe(1))  # as its __repr__ does
+        if self._transport is not _nobody:  # pools of connections ask for it at each use
+            self._lend_unless_asyncio_asks(sys._getframe(1))  # as its __repr__ does
         return super().fileno()
 
     def dup(self) -> Any:
@@ -57,6 +62,7 @@ class TransportSocket(trsock.TransportSocket):
         transport = self._transport()
         if transport is not None and frame.f_globals is not trsock.__dict__:
             transport._lend()
+            self._transport = _nobody
 
 
 _wrap_transport_socket = TransportSocket
