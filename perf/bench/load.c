@@ -73,6 +73,51 @@ static long parse_number(const char *text, long low, long high)
     return value;
 }
 
+static void take_option(struct load_options *o, int letter)
+{
+    switch (letter) {
+    case 'm':
+        o->mode = parse_mode(optarg);
+        break;
+    case 'h':
+        o->host = optarg;
+        break;
+    case 'p':
+        o->port = (int)parse_number(optarg, 1, 65535);
+        break;
+    case 'u':
+        o->unix_path = optarg;
+        break;
+    case 't':
+        o->tls = true;
+        break;
+    case 's':
+        o->size = (size_t)parse_number(optarg, 1, 1 << 22);
+        break;
+    case 'n':
+        o->samples = (int)parse_number(optarg, 1, 1000000);
+        break;
+    case 'c':
+        o->connections = (int)parse_number(optarg, 1, 1000000);
+        break;
+    case 'w':
+        o->warmup = (int)parse_number(optarg, 0, 1000000);
+        break;
+    case 'P':
+        o->pid = (int)parse_number(optarg, 1, 1 << 30);
+        break;
+    case 'T':
+        o->seconds = strtod(optarg, NULL);
+        break;
+    case 'H':
+        usage(stdout);
+        exit(0);
+    default:
+        usage(stderr);
+        exit(2);
+    }
+}
+
 static void parse(struct load_options *o, int argc, char **argv)
 {
     static const struct option names[] = {
@@ -86,47 +131,7 @@ static void parse(struct load_options *o, int argc, char **argv)
         .mode = LOAD_ECHO, .host = "127.0.0.1", .connections = 1, .size = 64, .samples = 1, .seconds = 0.5};
     int c;
     while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
-        switch (c) {
-        case 'm':
-            o->mode = parse_mode(optarg);
-            break;
-        case 'h':
-            o->host = optarg;
-            break;
-        case 'p':
-            o->port = (int)parse_number(optarg, 1, 65535);
-            break;
-        case 'u':
-            o->unix_path = optarg;
-            break;
-        case 't':
-            o->tls = true;
-            break;
-        case 's':
-            o->size = (size_t)parse_number(optarg, 1, 1 << 22);
-            break;
-        case 'n':
-            o->samples = (int)parse_number(optarg, 1, 1000000);
-            break;
-        case 'c':
-            o->connections = (int)parse_number(optarg, 1, 1000000);
-            break;
-        case 'w':
-            o->warmup = (int)parse_number(optarg, 0, 1000000);
-            break;
-        case 'P':
-            o->pid = (int)parse_number(optarg, 1, 1 << 30);
-            break;
-        case 'T':
-            o->seconds = strtod(optarg, NULL);
-            break;
-        case 'H':
-            usage(stdout);
-            exit(0);
-        default:
-            usage(stderr);
-            exit(2);
-        }
+        take_option(o, c);
     }
     if (o->unix_path == NULL && o->port == 0) {
         usage(stderr);

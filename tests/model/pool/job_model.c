@@ -90,6 +90,23 @@ static int exchange(struct model *m, unsigned program, unsigned char to, bool to
     return before;
 }
 
+static void worker_posts(struct model *m)
+{
+    touch(m);
+    if (m->inbox_gone) {
+        m->wrong = 2;
+    }
+    m->posted = 1;
+}
+
+static void worker_lets_go(struct model *m)
+{
+    m->worker_has = 0;
+    if (m->deliver == WORKER) {
+        m->deliver = NOBODY;
+    }
+}
+
 static bool worker_step(struct model *m)
 {
     unsigned char *pc = &m->pc[WORKER];
@@ -128,18 +145,11 @@ static bool worker_step(struct model *m)
         }
         return true;
     case 5: /* tdl_inbox_post */
-        touch(m);
-        if (m->inbox_gone) {
-            m->wrong = 2;
-        }
-        m->posted = 1;
+        worker_posts(m);
         *pc = 6;
         return true;
     case 6:
-        m->worker_has = 0;
-        if (m->deliver == WORKER) {
-            m->deliver = NOBODY;
-        }
+        worker_lets_go(m);
         *pc = m->delivers ? 8 : 7;
         return true;
     default: /* release */
@@ -150,10 +160,29 @@ static bool worker_step(struct model *m)
     }
 }
 
+/* False while the other side's half of the step comes first. */
+static bool owner_changes_state(struct model *m)
+{
+    int outcome;
+    if (m->verb == CANCEL) {
+        outcome = swap_if(m, OWNER, WAITING, CANCELED, MUTANT == MUTANT_CANCEL);
+        if (outcome == 0) {
+            return false;
+        }
+        m->promised_never = m->promised_gone = outcome == 2;
+    } else {
+        outcome = exchange(m, OWNER, ABANDONED, MUTANT == MUTANT_GIVE_UP);
+        if (outcome < 0) {
+            return false;
+        }
+        m->promised_gone = outcome != DONE;
+    }
+    return true;
+}
+
 static bool owner_give_up(struct model *m)
 {
     unsigned char *pc = &m->pc[OWNER];
-    int outcome;
     switch (*pc) {
     case 0:
         if (MUTANT != MUTANT_LOCK && !take(&m->lock, OWNER)) {
@@ -164,20 +193,9 @@ static bool owner_give_up(struct model *m)
         *pc = 1;
         return true;
     case 1:
-        if (m->verb == CANCEL) {
-            outcome = swap_if(m, OWNER, WAITING, CANCELED, MUTANT == MUTANT_CANCEL);
-            if (outcome == 0) {
-                return true;
-            }
-            m->promised_never = m->promised_gone = outcome == 2;
-        } else {
-            outcome = exchange(m, OWNER, ABANDONED, MUTANT == MUTANT_GIVE_UP);
-            if (outcome < 0) {
-                return true;
-            }
-            m->promised_gone = outcome != DONE;
+        if (owner_changes_state(m)) {
+            *pc = m->ours || MUTANT == MUTANT_LATE ? 2 : 3;
         }
-        *pc = m->ours || MUTANT == MUTANT_LATE ? 2 : 3;
         return true;
     case 2: /* only a job that was linked is touched here: a worker that lost may have freed any other */
         touch(m);

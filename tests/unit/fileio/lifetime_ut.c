@@ -1,23 +1,18 @@
-/* What a context does at its edges: fork with operations in flight, closing twice, limits under a polling thread, transfers
- * beyond one call, and the inline allowance of a turn. */
+/* What a context does at its edges: fork with operations in flight, closing twice, closing while others are waited for.
+ * Method: each engine, pipes that nobody writes to, and children. */
 #include "scratch.h"
 
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "treadle/pool.h"
 #include "treadle/status.h"
-
-static const enum tdl_fio_engine engines[] = {TDL_FIO_LINUX_URING, TDL_FIO_LINUX_AIO, TDL_FIO_THREADS,
-                                              TDL_FIO_SIMULATED};
 
 /* ThreadSanitizer starts no thread in the child of a process that had some, and the allocator of gcc 12's AddressSanitizer
  * may be locked by a thread that the child does not have. */
@@ -26,19 +21,6 @@ static const enum tdl_fio_engine engines[] = {TDL_FIO_LINUX_URING, TDL_FIO_LINUX
 #else
 #define FORK_FORBIDS_THREADS false
 #endif
-
-static unsigned scaled(unsigned count)
-{
-    const char *scale = getenv("TDL_TEST_SCALE");
-    unsigned divisor = scale != NULL ? (unsigned)strtoul(scale, NULL, 10) : 1;
-    return divisor > 1 ? count / divisor : count;
-}
-
-/* False where this machine refuses the engine; the case then has nothing to show. */
-static bool open_engine(struct tdl_fio *f, struct variant v)
-{
-    return variant_open(f, &v) == 0;
-}
 
 /* What the child of a fork finds: its parent's operation comes back canceled, and a context of its own works. */
 static int child_finds_a_fresh_context(struct tdl_fio *f, struct tdl_fop *pending, int fd)
@@ -306,363 +288,6 @@ START_TEST(closing_with_a_thousand_in_flight_takes_every_buffer_back)
 }
 END_TEST
 
-/* The limit's stress: a polling thread publishes its head late, so a ring sized too tightly reports itself full. */
-START_TEST(a_polling_thread_never_meets_a_full_queue)
-{
-    static const uint32_t limits[] = {2, 3, 5};
-    enum { OPS = 12 };
-    struct tdl_fio f;
-    if (!open_engine(&f, (struct variant){TDL_FIO_LINUX_URING, TDL_FIO_DEFERRED, limits[_i], true})) {
-        return;
-    }
-    int fd = scratch_file("f", 100000);
-    static unsigned char in[OPS][16];
-    struct tdl_fop ops[OPS];
-    for (unsigned round = 0; round < scaled(1000); round++) {
-        struct tdl_queue out;
-        tdl_queue_init(&out);
-        for (unsigned i = 0; i < OPS; i++) {
-            tdl_fop_read(&ops[i], fd, in[i], 16, round + i * 1000);
-            ck_assert_int_eq(tdl_fio_stage(&f, &ops[i]), 0);
-        }
-        ck_assert_int_eq(tdl_fio_drain(&f, &out), 0);
-        for (unsigned i = 0; i < OPS; i++) {
-            ck_assert_int_eq(ops[i].result, 16);
-        }
-    }
-    ck_assert_uint_gt(f.stats.polled, 0);
-    close_empty(&f);
-    close(fd);
-}
-END_TEST
-
-/* A first batch meets an owner of whom nothing is known yet, so it goes the plain way. */
-START_TEST(a_polling_thread_may_be_kept_for_busy_owners)
-{
-    struct tdl_fio f;
-    struct variant v = {TDL_FIO_LINUX_URING, TDL_FIO_DEFERRED, 16, true};
-    struct tdl_fio_options options = variant_options(&v);
-    options.sqpoll_when_busy = true;
-    ck_assert_int_eq(tdl_fio_open(&f, &options), 0);
-    if (tdl_fio_start(&f) != 0 || !tdl_fio_caps(&f)->sqpoll) {
-        return;
-    }
-    int fd = scratch_file("f", 1000);
-    unsigned char in[16][8];
-    struct tdl_fop ops[16];
-    struct tdl_queue out;
-    tdl_queue_init(&out);
-    for (unsigned i = 0; i < 16; i++) {
-        tdl_fop_read(&ops[i], fd, in[i], 8, i * 8);
-        ck_assert_int_eq(tdl_fio_stage(&f, &ops[i]), 0);
-    }
-    ck_assert_int_eq(tdl_fio_drain(&f, &out), 0);
-    for (unsigned i = 0; i < 16; i++) {
-        ck_assert_uint_eq(in[i][3], pattern_at(i * 8 + 3));
-    }
-    ck_assert_uint_eq(f.stats.polled, 0);
-    close_empty(&f);
-    close(fd);
-}
-END_TEST
-
-START_TEST(pinned_memory_is_used_where_it_helps)
-{
-    enum { LENGTH = 1 << 16 };
-    static unsigned char outside[100];
-    struct tdl_fio f;
-    if (!open_engine(&f, (struct variant){engines[_i], TDL_FIO_ADAPTIVE, 16, false})) {
-        return;
-    }
-    unsigned char *in = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ck_assert_ptr_ne(in, MAP_FAILED);
-    int rc = tdl_fio_register(&f, in, LENGTH);
-    ck_assert(engines[_i] == TDL_FIO_LINUX_URING ? rc == 0 || rc == -ENOMEM : rc == -ENOTSUP);
-    ck_assert_int_eq(tdl_fio_register(&f, in, LENGTH), rc == 0 ? -EBUSY : rc);
-    int fd = scratch_file("f", 3 * LENGTH);
-    struct tdl_fop op;
-    tdl_fop_read(&op, fd, in + 10, LENGTH - 10, 500);
-    ck_assert_int_eq(run(&f, &op), LENGTH - 10);
-    ck_assert_uint_eq(in[LENGTH - 1], pattern_at(500 + LENGTH - 11));
-    tdl_fop_read(&op, fd, outside, sizeof outside, 7);
-    ck_assert_int_eq(run(&f, &op), sizeof outside);
-    ck_assert_uint_eq(outside[99], pattern_at(106));
-    tdl_fop_write(&op, fd, in + 20, 50, 3 * LENGTH);
-    ck_assert_int_eq(run(&f, &op), 50);
-    ck_assert_int_eq((int)pread(fd, outside, 50, 3 * LENGTH), 50);
-    ck_assert_uint_eq(outside[49], in[69]);
-    close_empty(&f);
-    munmap(in, LENGTH);
-    close(fd);
-}
-END_TEST
-
-enum { SYNCS = 12 };
-
-/* All come back, canceled or not. */
-static void close_all(struct tdl_fio *f, unsigned count)
-{
-    struct tdl_queue out;
-    tdl_queue_init(&out);
-    ck_assert_int_eq(tdl_fio_close(f, &out), 0);
-    for (; count > 0; count--) {
-        ck_assert_ptr_nonnull(tdl_queue_pop(&out));
-    }
-    ck_assert(tdl_queue_is_empty(&out));
-}
-
-/* Stages fdatasyncs of a file, one of another and of a bad descriptor, and an fsync; then cancels the first and the fourth. */
-static void stage_syncs(struct tdl_fio *f, struct tdl_fop *ops, int fd, int other)
-{
-    for (unsigned i = 0; i < SYNCS; i++) {
-        if (i == SYNCS - 1) {
-            tdl_fop_fsync(&ops[i], fd);
-        } else {
-            tdl_fop_fdatasync(&ops[i], i == 5 ? other : i == 6 || i == 7 ? 1000003 : fd);
-        }
-        ck_assert_int_eq(tdl_fio_stage(f, &ops[i]), 0);
-    }
-    ck_assert_int_eq(tdl_fio_cancel(f, &ops[0]), 0);
-    ck_assert_int_eq(tdl_fio_cancel(f, &ops[3]), 0);
-}
-
-START_TEST(syncs_of_one_file_share_a_call)
-{
-    struct tdl_fio f;
-    if (!open_engine(&f, (struct variant){engines[_i], TDL_FIO_DEFERRED, 16, false})) {
-        return;
-    }
-    int fd = scratch_file("f", 1000), other = scratch_file("g", 1000);
-    struct tdl_fop ops[SYNCS];
-    struct tdl_queue out;
-    tdl_queue_init(&out);
-    stage_syncs(&f, ops, fd, other);
-    ck_assert_int_eq(tdl_fio_drain(&f, &out), 0);
-    unsigned back = 0;
-    while (tdl_queue_pop(&out) != NULL) {
-        back++;
-    }
-    ck_assert_uint_eq(back, SYNCS);
-    for (unsigned i = 0; i < SYNCS; i++) {
-        ck_assert_int_eq(ops[i].result, i == 0 || i == 3 ? -ECANCELED : i == 6 || i == 7 ? -EBADF : 0);
-    }
-    /* Descriptors that share a place take it from each other, which costs a call and no result. */
-    ck_assert_uint_ge(f.stats.joined, 5);
-    ck_assert_uint_le(f.stats.submissions, SYNCS - f.stats.joined);
-    stage_syncs(&f, ops, fd, other);
-    close_all(&f, SYNCS);
-    close(fd);
-    close(other);
-}
-END_TEST
-
-START_TEST(small_chunks_add_up)
-{
-    struct tdl_fio f;
-    struct variant v = {engines[_i], TDL_FIO_ADAPTIVE, 4, false};
-    struct tdl_fio_options options = variant_options(&v);
-    options.chunk_max = 1000;
-    ck_assert_int_eq(tdl_fio_open(&f, &options), 0);
-    if (tdl_fio_start(&f) != 0) {
-        return;
-    }
-    int fd = scratch_file("f", 20500);
-    static unsigned char in[30000];
-    struct tdl_fop op;
-    tdl_fop_read(&op, fd, in, sizeof in, 0);
-    ck_assert_int_eq(run(&f, &op), 20500);
-    for (size_t i = 0; i < 20500; i++) {
-        ck_assert_uint_eq(in[i], pattern_at(i));
-    }
-    tdl_fop_write(&op, fd, in, 20500, 30000);
-    ck_assert_int_eq(run(&f, &op), 20500);
-    close_empty(&f);
-    close(fd);
-}
-END_TEST
-
-/* More than the kernel moves in one call, plain and as vectors, from a sparse file into untouched memory. */
-START_TEST(more_than_two_gibibytes_move_in_one_operation)
-{
-    struct tdl_fio f;
-    const size_t length = (size_t)0x80000000u + 5;
-    if (scaled(10) < 10 || !open_engine(&f, (struct variant){engines[0], TDL_FIO_ADAPTIVE, 4, false})) {
-        return;
-    }
-    int fd = scratch_file("f", 0);
-    ck_assert_int_eq(ftruncate(fd, (off_t)length), 0);
-    ck_assert_int_eq((int)pwrite(fd, "end", 3, (off_t)length - 3), 3);
-    char *in =
-        mmap(NULL, length + 10, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    ck_assert_ptr_ne(in, MAP_FAILED);
-    struct tdl_fop op;
-    if (_i % 2 == 0) {
-        tdl_fop_read(&op, fd, in, length + 10, 0);
-        ck_assert_int_eq(run(&f, &op), (int64_t)length);
-    } else {
-        struct iovec vector[] = {{in, 0x40000000u}, {in + 0x40000000u, length + 10 - 0x40000000u}};
-        tdl_fop_readv(&op, fd, vector, 2, 0);
-        ck_assert_int_eq(run(&f, &op), (int64_t)length);
-    }
-    ck_assert_mem_eq(in + length - 3, "end", 3);
-    munmap(in, length + 10);
-    close_empty(&f);
-    close(fd);
-}
-END_TEST
-
-START_TEST(hits_are_answered_until_the_turn_is_spent)
-{
-    struct tdl_fio f;
-    ck_assert_int_eq(tdl_fio_open(&f, NULL), 0);
-    int fd = scratch_file("f", 100000);
-    unsigned char in[4096];
-    struct tdl_fop op;
-    unsigned hits = 0;
-    for (; hits < 1000; hits++) {
-        tdl_fop_read(&op, fd, in, sizeof in, 4096 * (hits % 20));
-        if (tdl_fio_try(&f, &op) == 0) {
-            break;
-        }
-        ck_assert_int_eq(op.result, 4096);
-        ck_assert_uint_eq(in[1], pattern_at(4096 * (hits % 20) + 1));
-    }
-    ck_assert_uint_gt(hits, 20);
-    ck_assert_uint_lt(hits, 200);
-    ck_assert(tdl_fio_step_is_spent(&f));
-    tdl_fio_step(&f);
-    ck_assert_int_eq(tdl_fio_try(&f, &op), 1);
-    tdl_fop_read(&op, fd, in, sizeof in, 99000);
-    ck_assert_int_eq(tdl_fio_try(&f, &op), 1);
-    ck_assert_int_eq(op.result, 1000);
-    tdl_fop_read(&op, 1000000, in, sizeof in, 0);
-    ck_assert_int_eq(tdl_fio_try(&f, &op), 0);
-    ck_assert_int_eq(run(&f, &op), -EBADF);
-    tdl_fop_read_file(&op, scratch_fd, "f", in, sizeof in);
-    ck_assert_int_eq(tdl_fio_try(&f, &op), 1);
-    ck_assert_int_eq(op.result, 4096);
-    close_empty(&f);
-    close(fd);
-}
-END_TEST
-
-/* How many of `count` reads that miss were tried, a turn for each. */
-static unsigned misses_tried(unsigned count, size_t length)
-{
-    struct tdl_fio f;
-    static unsigned char in[1 << 18];
-    ck_assert_int_eq(tdl_fio_open(&f, NULL), 0);
-    for (unsigned i = 0; i < count; i++) {
-        struct tdl_fop op;
-        tdl_fop_read(&op, 1000000, in, length, 1);
-        tdl_fio_step(&f);
-        ck_assert_int_eq(tdl_fio_try(&f, &op), 0);
-    }
-    unsigned tried = (unsigned)f.stats.missed;
-    close_empty(&f);
-    return tried;
-}
-
-START_TEST(reads_that_keep_missing_are_tried_as_rarely_as_their_hits_are_cheap)
-{
-    unsigned small = misses_tried(7200, 4096), large = misses_tried(7200, 1 << 18);
-    ck_assert_uint_ge(small, 75);
-    ck_assert_uint_le(small, 110);
-    ck_assert_uint_ge(large, 7200 / 4);
-}
-END_TEST
-
-static unsigned inline_hits(struct tdl_fio *f, int fd)
-{
-    unsigned char in[4096];
-    struct tdl_fop op;
-    unsigned hits = 0;
-    do {
-        tdl_fop_read(&op, fd, in, sizeof in, 0);
-        hits++;
-    } while (tdl_fio_try(f, &op) == 1);
-    return hits - 1;
-}
-
-START_TEST(those_who_go_on_in_one_turn_share_its_hits)
-{
-    struct tdl_fio f;
-    ck_assert_int_eq(tdl_fio_open(&f, NULL), 0);
-    int fd = scratch_file("f", 4096);
-    unsigned whole = inline_hits(&f, fd), sum = 0;
-    for (unsigned callers = 1; callers <= 4; callers++) {
-        tdl_fio_step(&f);
-        sum = 0;
-        for (unsigned left = callers; left > 0; left--) {
-            tdl_fio_share(&f, left);
-            unsigned hits = inline_hits(&f, fd);
-            ck_assert_uint_ge(hits, whole / callers);
-            ck_assert_uint_le(hits, whole);
-            sum += hits;
-        }
-        ck_assert_uint_le(sum, callers == 1 ? whole : 2 * whole);
-    }
-    tdl_fio_share(&f, 1);
-    ck_assert_uint_eq(inline_hits(&f, fd), 0);
-    close_empty(&f);
-    close(fd);
-}
-END_TEST
-
-#define LATE 12
-
-static unsigned char late_bytes[LATE][100];
-static unsigned late_made;
-
-/* The sixth buffer is not to be had. */
-static int make_late(struct tdl_fop *op)
-{
-    if (late_made == 5) {
-        late_made++;
-        return -ENOMEM;
-    }
-    op->at.buffer = late_bytes[late_made++];
-    return 0;
-}
-
-START_TEST(a_buffer_is_made_when_it_is_about_to_be_filled)
-{
-    struct variant v = {engines[_i], TDL_FIO_DEFERRED, 4, false};
-    struct tdl_fio_options options = variant_options(&v);
-    options.provide = make_late;
-    struct tdl_fio f;
-    if (tdl_fio_open(&f, &options) != 0 || tdl_fio_start(&f) != 0) {
-        return;
-    }
-    int fd = scratch_file("f", 10000);
-    struct tdl_fop ops[LATE];
-    struct tdl_queue out;
-    tdl_queue_init(&out);
-    late_made = 0;
-    for (unsigned i = 0; i < LATE; i++) {
-        tdl_fop_read(&ops[i], fd, NULL, sizeof late_bytes[i], i * 10);
-        ck_assert_int_eq(tdl_fio_stage(&f, &ops[i]), 0);
-    }
-    ck_assert_int_eq(tdl_fio_cancel(&f, &ops[1]), 0);
-    ck_assert_uint_eq(late_made, 0);
-    ck_assert_int_eq(tdl_fio_flush(&f), 3);
-    ck_assert_uint_eq(late_made, 3);
-    ck_assert_int_eq(tdl_fio_drain(&f, &out), 0);
-    ck_assert_uint_eq(late_made, LATE - 1);
-    unsigned refused = 0;
-    for (unsigned i = 0; i < LATE; i++) {
-        refused += ops[i].result == -ENOMEM;
-        if (ops[i].result != -ENOMEM && i != 1) {
-            ck_assert_uint_eq(*(unsigned char *)ops[i].at.buffer, pattern_at(i * 10));
-        }
-    }
-    ck_assert_uint_eq(refused, 1);
-    ck_assert_int_eq(ops[1].result, -ECANCELED);
-    close_empty(&f);
-    close(fd);
-}
-END_TEST
-
 /* The refusal of its memory is found while closing, when nothing may be submitted again. */
 START_TEST(closing_ends_a_direct_read_that_was_refused)
 {
@@ -745,10 +370,37 @@ START_TEST(contradicting_options_are_refused)
 }
 END_TEST
 
+START_TEST(what_is_put_back_is_returned_first)
+{
+    struct tdl_fio f;
+    struct tdl_fop ops[3];
+    struct tdl_queue out;
+    struct variant v = {TDL_FIO_SIMULATED, TDL_FIO_DEFERRED, 8, false};
+    tdl_queue_init(&out);
+    ck_assert(open_engine(&f, v));
+    for (unsigned i = 0; i < 2; i++) {
+        tdl_fop_nop(&ops[i]);
+        ck_assert_int_eq(tdl_fio_stage(&f, &ops[i]), 0);
+        ck_assert_int_eq(tdl_fio_drain(&f, &out), 0);
+    }
+    ck_assert_ptr_eq(tdl_queue_pop(&out), &ops[0].link);
+    tdl_fio_put_back(&f, &out);
+    ck_assert(tdl_queue_is_empty(&out));
+    ck_assert(tdl_fio_has_finished(&f));
+    tdl_fop_nop(&ops[2]);
+    ck_assert_int_eq(tdl_fio_stage(&f, &ops[2]), 0);
+    ck_assert_int_eq(tdl_fio_drain(&f, &out), 0);
+    ck_assert_ptr_eq(tdl_queue_pop(&out), &ops[1].link);
+    ck_assert_ptr_eq(tdl_queue_pop(&out), &ops[2].link);
+    ck_assert_int_eq(tdl_fio_close(&f, NULL), 0);
+}
+END_TEST
+
 static void setup(void)
 {
     scratch_make();
 }
+
 static void teardown(void)
 {
     scratch_remove();
@@ -757,7 +409,7 @@ static void teardown(void)
 int main(void)
 {
     Suite *s = suite_create("fileio lifetimes");
-    TCase *t = tcase_create("edges");
+    TCase *t = tcase_create("lifetimes");
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_loop_test(t, a_forked_child_gets_a_context_of_its_own, 0, 3);
@@ -767,20 +419,11 @@ int main(void)
     tcase_add_loop_test(t, closing_does_not_wait_for_a_fifo, 0, 3);
     tcase_add_loop_test(t, an_open_that_is_done_may_be_canceled_twice, 0, 3);
     tcase_add_loop_test(t, closing_with_a_thousand_in_flight_takes_every_buffer_back, 0, 4);
-    tcase_add_loop_test(t, a_polling_thread_never_meets_a_full_queue, 0, 3);
-    tcase_add_test(t, a_polling_thread_may_be_kept_for_busy_owners);
     tcase_add_loop_test(t, a_chain_is_canceled_where_it_waits, 0, 2);
-    tcase_add_loop_test(t, pinned_memory_is_used_where_it_helps, 0, 4);
-    tcase_add_loop_test(t, syncs_of_one_file_share_a_call, 0, 4);
-    tcase_add_loop_test(t, small_chunks_add_up, 0, 4);
-    tcase_add_loop_test(t, more_than_two_gibibytes_move_in_one_operation, 0, 2);
-    tcase_add_test(t, hits_are_answered_until_the_turn_is_spent);
-    tcase_add_test(t, reads_that_keep_missing_are_tried_as_rarely_as_their_hits_are_cheap);
-    tcase_add_test(t, those_who_go_on_in_one_turn_share_its_hits);
-    tcase_add_loop_test(t, a_buffer_is_made_when_it_is_about_to_be_filled, 0, 4);
     tcase_add_loop_test(t, closing_ends_a_direct_read_that_was_refused, 0, 4);
     tcase_add_loop_test(t, a_seed_repeats_its_run, 1, 6);
     tcase_add_test(t, contradicting_options_are_refused);
+    tcase_add_test(t, what_is_put_back_is_returned_first);
     suite_add_tcase(s, t);
     SRunner *runner = srunner_create(s);
     srunner_run_all(runner, CK_ENV);

@@ -100,3 +100,29 @@ void close_empty(struct tdl_fio *f)
     ck_assert(tdl_queue_is_empty(&out));
     ck_assert(tdl_fio_is_idle(f));
 }
+
+const enum tdl_fio_engine engines[4] = {TDL_FIO_LINUX_URING, TDL_FIO_LINUX_AIO, TDL_FIO_THREADS,
+                                        TDL_FIO_SIMULATED};
+
+unsigned scaled(unsigned count)
+{
+    const char *scale = getenv("TDL_TEST_SCALE");
+    unsigned divisor = scale != NULL ? (unsigned)strtoul(scale, NULL, 10) : 1;
+    return divisor > 1 ? count / divisor : count;
+}
+
+bool open_engine(struct tdl_fio *f, struct variant v)
+{
+    return variant_open(f, &v) == 0;
+}
+
+void close_all(struct tdl_fio *f, unsigned count)
+{
+    struct tdl_queue out;
+    tdl_queue_init(&out);
+    ck_assert_int_eq(tdl_fio_close(f, &out), 0);
+    for (; count > 0; count--) {
+        ck_assert_ptr_nonnull(tdl_queue_pop(&out));
+    }
+    ck_assert(tdl_queue_is_empty(&out));
+}

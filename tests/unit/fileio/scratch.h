@@ -37,4 +37,16 @@ int64_t run(struct tdl_fio *f, struct tdl_fop *op);
 /* Closes and checks that nothing was left. */
 void close_empty(struct tdl_fio *f);
 
+/* The engines, in the order of their numbers. */
+extern const enum tdl_fio_engine engines[4];
+
+/* False where this machine refuses the engine; the case then has nothing to show. */
+bool open_engine(struct tdl_fio *f, struct variant v);
+
+/* The count, or under a sanitizer a part of it. */
+unsigned scaled(unsigned count);
+
+/* Closes a context that holds so many operations: all come back, canceled or not. */
+void close_all(struct tdl_fio *f, unsigned count);
+
 #endif

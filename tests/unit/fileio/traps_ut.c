@@ -13,9 +13,6 @@
 
 #include "treadle/status.h"
 
-static const enum tdl_fio_engine engines[] = {TDL_FIO_LINUX_URING, TDL_FIO_LINUX_AIO, TDL_FIO_THREADS,
-                                              TDL_FIO_SIMULATED};
-
 static ino_t number_zero(void)
 {
     struct stat st;

@@ -30,13 +30,6 @@ static bool open_variant(int index)
     return variant_open(&fio, &variants[index]) == 0;
 }
 
-static unsigned scaled(unsigned count)
-{
-    const char *scale = getenv("TDL_TEST_SCALE");
-    unsigned divisor = scale != NULL ? (unsigned)strtoul(scale, NULL, 10) : 1;
-    return divisor > 1 ? count / divisor : count;
-}
-
 /* A file and a connection that hold a text; what comes out of them, or what they are after a while, is compared with it. */
 struct victims {
     int file;
