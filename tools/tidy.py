@@ -1,6 +1,6 @@
 """The style law that a machine can see: tidy.py [ROOT]. Prints each violation; exit code 1 if any.
 
-C: functions of at most 70 lines, files of at most 800; memory orders in base/atomic.h only; calls that have a
+C: functions of at most 50 lines, files of at most 450; memory orders in base/atomic.h only; calls that have a
 better replacement; braces around every branch and loop; no prefix on statics; the four contract lines over every
 function of a public header; sources that no CMakeLists.txt names. All text: line length, tabs, trailing blanks,
 unfinished marks, banners, names that say nothing. Pages: line length, which wrap.py mends.
@@ -9,10 +9,11 @@ import pathlib
 import re
 import sys
 
-FUNCTION_LINES = 70
-FILE_LINES = 800
-PYLOOP_FUNCTION_LINES = 50
+FUNCTION_LINES = 50
+FILE_LINES = 450
 PYLOOP_FILE_LINES = 800
+# Other files that are still over, by how long they may be: to be split, never to grow.
+LONG_FILES = {"tests/model/model.c": 640, "tests/unit/fileio/conform_ut.c": 530}
 LINE_LENGTH = 140
 PAGE_LINE_LENGTH = 120
 FOLDERS = ("libs", "cli", "tests", "tools", "perf", "scripts", "cmake")
@@ -143,14 +144,14 @@ def functions(code):
 
 
 def check_lengths(name, code):
-    pyloop = name.as_posix().startswith("libs/pyloop/src/")
-    file_lines, function_lines = (PYLOOP_FILE_LINES, PYLOOP_FUNCTION_LINES) if pyloop else (FILE_LINES, FUNCTION_LINES)
+    pyloop = name.as_posix().startswith("libs/pyloop/")
+    file_lines = PYLOOP_FILE_LINES if pyloop else LONG_FILES.get(name.as_posix(), FILE_LINES)
     count = len(code.splitlines())
     if count > file_lines:
         yield name, 0, f"{count} lines, at most {file_lines}: perhaps two rooms"
     for first, last in functions(code):
-        if last - first - 1 > function_lines:
-            yield name, first, f"a function of {last - first - 1} lines, at most {function_lines}"
+        if last - first - 1 > FUNCTION_LINES:
+            yield name, first, f"a function of {last - first - 1} lines, at most {FUNCTION_LINES}"
 
 
 CONTROL = re.compile(r"(?<![\w#])(?<!# )(if|for|while|else|do)\b(?!\s*[,=)])")

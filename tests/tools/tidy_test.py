@@ -46,10 +46,10 @@ class Planted(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(len(tidy.check(pathlib.Path(folder))), 1)
 
-    def test_a_function_of_seventy_lines_passes_and_one_more_does_not(self):
+    def test_a_function_of_fifty_lines_passes_and_one_more_does_not(self):
         for style in ("int f(void)\n{{\n{}}}\n", "int f(void) {{\n{}}}\n"):
-            self.assert_clean("libs/thing/src/thing.c", style.format("    g();\n" * 70))
-            self.assert_seen("71 lines", "libs/thing/src/thing.c", style.format("    g();\n" * 71))
+            self.assert_clean("libs/thing/src/thing.c", style.format("    g();\n" * 50))
+            self.assert_seen("51 lines", "libs/thing/src/thing.c", style.format("    g();\n" * 51))
 
     def test_insides_of_other_projects_stand_in_their_own_files_alone(self):
         for line, place, home in (
@@ -76,7 +76,7 @@ class Planted(unittest.TestCase):
             self.assertIn("loop/a.c:1: _its_name", problems[0])
 
     def test_a_long_file_is_seen(self):
-        self.assert_seen("perhaps two rooms", "libs/thing/src/thing.c", "int a;\n" * 801)
+        self.assert_seen("perhaps two rooms", "libs/thing/src/thing.c", "int a;\n" * 451)
 
     def test_a_branch_or_loop_without_braces_is_seen(self):
         body = "int f(int n)\n{{\n{}    return n;\n}}\n"
