@@ -8,21 +8,6 @@ static struct tdl_fop *of_node(struct tdl_node *node)
     return TDL_CONTAINER_OF(node, struct tdl_fop, node);
 }
 
-/* The states that may lead to each; see fop.h. A close goes from the stage back to those who wait. */
-static const uint8_t states_before[] = {
-    [TDL_FOP_IDLE] = 1u << TDL_FOP_DONE | 1u << TDL_FOP_IDLE, /* the latter was returned and put back */
-    [TDL_FOP_WAITING] = 1u << TDL_FOP_IDLE | 1u << TDL_FOP_STAGED,
-    [TDL_FOP_STAGED] = 1u << TDL_FOP_WAITING | 1u << TDL_FOP_INFLIGHT,
-    [TDL_FOP_INFLIGHT] = 1u << TDL_FOP_STAGED,
-    [TDL_FOP_DONE] = 1u << TDL_FOP_WAITING | 1u << TDL_FOP_STAGED | 1u << TDL_FOP_INFLIGHT,
-};
-
-void tdl__fop_enter(struct tdl_fop *op, enum tdl_fop_state state)
-{
-    TDL_ASSERT((states_before[state] >> op->link.state & 1u) != 0);
-    op->link.state = state;
-}
-
 static bool lacks_buffer(const struct tdl_fop *op)
 {
     if (op->code == TDL_FOP_READ) {

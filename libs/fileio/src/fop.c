@@ -27,11 +27,7 @@ static void prepare(struct tdl_fop *op, enum tdl_fop_code code, int fd)
     op->flags = 0;
     op->mode = 0;
     op->code = (uint8_t)code;
-    op->engine.uring.slot = 0;
-    op->engine.uring.parts = 0;
-    op->engine.uring.longer = 0;
     op->asked = 0;
-    op->cancel_sent = 0;
     op->routed = TDL__ROUTE_ENGINE;
     op->rounds = 0;
     op->leads = 0;

@@ -69,8 +69,20 @@ extern const struct tdl__fio_engine tdl__fio_simulated;
 /* The engine of a number; io_uring for TDL_FIO_AUTO. */
 const struct tdl__fio_engine *tdl__engine_of(enum tdl_fio_engine id);
 
-/* To the next state; asserts that the move is one of those in fop.h. */
-void tdl__fop_enter(struct tdl_fop *op, enum tdl_fop_state state);
+/* To the next state; asserts that the move is one of those in fop.h. A close goes from the stage back to those who wait, and
+ * what was returned may be put back and returned again. Inline, since each caller names the state: the table is a constant. */
+static inline void tdl__fop_enter(struct tdl_fop *op, enum tdl_fop_state state)
+{
+    static const uint8_t before[] = {
+        [TDL_FOP_IDLE] = 1u << TDL_FOP_DONE | 1u << TDL_FOP_IDLE,
+        [TDL_FOP_WAITING] = 1u << TDL_FOP_IDLE | 1u << TDL_FOP_STAGED,
+        [TDL_FOP_STAGED] = 1u << TDL_FOP_WAITING | 1u << TDL_FOP_INFLIGHT,
+        [TDL_FOP_INFLIGHT] = 1u << TDL_FOP_STAGED,
+        [TDL_FOP_DONE] = 1u << TDL_FOP_WAITING | 1u << TDL_FOP_STAGED | 1u << TDL_FOP_INFLIGHT,
+    };
+    TDL_ASSERT((before[state] >> op->link.state & 1u) != 0);
+    op->link.state = state;
+}
 
 /* Refills the stage from those who wait; the limit counts what is staged and what is in flight. */
 void tdl__fio_admit(struct tdl_fio *f);
