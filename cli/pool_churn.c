@@ -1,6 +1,6 @@
-/* What a loop's turn does to a connection pool behind threads: drivers post queries from their own threads, each
- * takes a connection out of a small pool, asks PostgreSQL, and puts it back into an idle queue that discards what
- * does not fit. The pool behaves as SQLAlchemy's queue pool on asyncio does. */
+/* What a loop's turn does to a connection pool behind threads: drivers post queries from their own
+ * threads, each takes a connection out of a small pool, asks PostgreSQL, and puts it back into an idle
+ * queue that discards what does not fit. The pool behaves as SQLAlchemy's queue pool on asyncio does. */
 #include "churn/churn.h"
 #include "common/bench.h"
 #include "common/postgres.h"
@@ -21,7 +21,8 @@
 
 static const char *const turns[] = {"generation", "quiescent", NULL};
 
-/* The query waits on the server, as for a disk: what keeps the loop busy all the time bunches answers in any turn. */
+/* The query waits on the server, as for a disk: what keeps the loop busy all the time bunches answers in
+ * any turn. */
 struct churn_options churn_options = {
     .turn = "generation",
     .query = "SELECT count(*) FROM pg_class, pg_sleep(0.003)",

@@ -1,5 +1,6 @@
-/* A pool of database connections behind threads, in the three parts that pool_churn measures: drivers that ask from their own
- * threads, requests that take a connection on the loop, and the pool that keeps or discards it. */
+/* A pool of database connections behind threads, in the three parts that pool_churn measures: drivers that
+ * ask from their own threads, requests that take a connection on the loop, and the pool that keeps or
+ * discards it. */
 #ifndef TREADLE_CLI_CHURN_H
 #define TREADLE_CLI_CHURN_H
 
@@ -46,8 +47,8 @@ struct connection {
     enum connection_state state;
 };
 
-/* One driver's request, or the part of it that one connection serves; it is posted again and again. `item` runs each
- * step of it on the loop. */
+/* One driver's request, or the part of it that one connection serves; it is posted again and again. `item`
+ * runs each step of it on the loop. */
 struct request {
     struct tdl_item item;
     struct driver *driver;

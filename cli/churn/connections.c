@@ -25,7 +25,8 @@ static int watch(struct connection *c, uint32_t events)
         return 0;
     }
     int code = c->events == 0 ? -ENOENT : tdl_epoll_host_rewatch(&c->churn->host, &c->watch, events);
-    /* While it connects, libpq may close its descriptor, which takes it out of the poller, and open another. */
+    /* While it connects, libpq may close its descriptor, which takes it out of the poller, and open
+     * another. */
     if (code == -ENOENT || code == -EBADF) {
         code = tdl_epoll_host_watch(&c->churn->host, &c->watch, PQsocket(c->pg), events);
     }

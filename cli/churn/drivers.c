@@ -94,7 +94,8 @@ static bool spin(struct tdl_epoll_host *h)
     return posted;
 }
 
-/* Works off what the turn scheduled and what is posted meanwhile, until both are quiet; only then is polled. */
+/* Works off what the turn scheduled and what is posted meanwhile, until both are quiet; only then is
+ * polled. */
 static void settle(struct tdl_epoll_host *h)
 {
     while (!tdl_sched_stopping(&h->sched)) {

@@ -158,8 +158,8 @@ static int refuse_json(const struct run *run, int code)
     return tdl_options_refuse(run->bench->tool, "json", text, run->json);
 }
 
-/* Opens the file and writes the report without samples, since a folder, a full disk or a missing permission should
- * show before anything is measured. */
+/* Opens the file and writes the report without samples, since a folder, a full disk or a missing
+ * permission should show before anything is measured. */
 static int open_json(struct run *run)
 {
     run->quiet = run->json != NULL && strcmp(run->json, "-") == 0;

@@ -37,11 +37,11 @@ struct tdl_bench {
     size_t case_count;
     const struct tdl_option *options; /* beyond those that every tool has */
     size_t option_count;
-    /* Looks at the options together before anything is measured; returns 0, or what tdl_options_refuse returned.
-     * May be NULL. */
+    /* Looks at the options together before anything is measured; returns 0, or what tdl_options_refuse
+     * returned. May be NULL. */
     int (*check)(const struct tdl_bench *bench);
-    /* Removes what the tool made and ends what it started, at the end and when a signal ends it: then from another
-     * thread, inside tdl_stop_guard, while the cases still run. May be NULL. */
+    /* Removes what the tool made and ends what it started, at the end and when a signal ends it: then from
+     * another thread, inside tdl_stop_guard, while the cases still run. May be NULL. */
     void (*cleanup)(void);
     bool smoke; /* set by --smoke: a few operations, once */
 };
@@ -52,11 +52,13 @@ struct tdl_bench_clock {
     uint64_t cpu_ns;
 };
 
-/* Parses the command line, runs the chosen cases, prints the figures and writes the JSON that was asked for.
+/* Parses the command line, runs the chosen cases, prints the figures and writes the JSON that was asked
+ * for.
  * Thread:  owner
  * Owns:    the caller keeps bench and what it points to
- * Errors:  returns the process's exit code: 0; 1 when a case failed, nothing could be measured or the figures could
- *          not be written; 2 for wrong use. A signal ends the process with 130, what was measured is written first
+ * Errors:  returns the process's exit code: 0; 1 when a case failed, nothing could be measured or the
+ *          figures could not be written; 2 for wrong use. A signal ends the process with 130, what was
+ *          measured is written first
  * Cost:    the cases */
 int tdl_bench_main(struct tdl_bench *bench, int argc, char **argv);
 

@@ -17,7 +17,8 @@ void tdl_cpus_describe(char *text, size_t size);
 /* Binds this thread, and those it will start, to the processors of a list such as `0-2,5`.
  * Thread:  owner, before other threads are made
  * Owns:    nothing
- * Errors:  -EINVAL for what is no such list or names a processor that this process may not use; a negative errno
+ * Errors:  -EINVAL for what is no such list or names a processor that this process may not use; a negative
+ *          errno
  * Cost:    two system calls */
 int tdl_cpus_bind(const char *list);
 

@@ -1,11 +1,12 @@
-/* The command line of every measuring tool: `--name value` or `--name=value`, -h, --help and --version. All options
- * stand in one table, from which the help is printed and against which each value is checked.
+/* The command line of every measuring tool: `--name value` or `--name=value`, -h, --help and --version.
+ * All options stand in one table, from which the help is printed and against which each value is checked.
  *
  *     static long samples = 5;
  *     static const struct tdl_option options[] = {
  *         {.name = "samples", .help = "samples that count", .number = &samples, .low = 1, .high = 1000000},
  *     };
- *     const struct tdl_command command = {.tool = "micro", .about = "...", .version = "1.0", .options = options, .count = 1};
+ *     const struct tdl_command command = {.tool = "micro", .about = "...", .version = "1.0",
+ *                                         .options = options, .count = 1};
  *     int code = tdl_options_parse(&command, argc, argv);
  *     if (code >= 0)
  *         return code;
@@ -18,8 +19,8 @@
 
 #define TDL_EXIT_USAGE 2 /* a command line that cannot be used */
 
-/* One option. Exactly one of number, text, list and flag is set; it holds the default before the command line was
- * read and the given value after. */
+/* One option. Exactly one of number, text, list and flag is set; it holds the default before the command
+ * line was read and the given value after. */
 struct tdl_option {
     const char *name;
     const char *help;

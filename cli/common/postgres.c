@@ -64,8 +64,8 @@ static bool become(const struct passwd *user)
            (setgroups(0, NULL) == 0 && setgid(user->pw_gid) == 0 && setuid(user->pw_uid) == 0);
 }
 
-/* Starts a program whose output goes to `output`; the child ends with this thread. It is in a process group of its own,
- * since a terminal's Ctrl-C is for the tool, which then stops it in order. */
+/* Starts a program whose output goes to `output`; the child ends with this thread. It is in a process
+ * group of its own, since a terminal's Ctrl-C is for the tool, which then stops it in order. */
 static void start(struct tdl_postgres *server, const struct passwd *user, char *const argv[], int output)
 {
     tdl_stop_guard();
@@ -232,9 +232,9 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
     return 0;
 }
 
-/* Ends initdb or the server at once, since its data are thrown away, and waits for it and for what initdb started: a
- * process that still wrote would leave files behind. A server that is asked for a connection while it ends waits for
- * the client, which may be this process, so it is waited for a second at most. */
+/* Ends initdb or the server at once, since its data are thrown away, and waits for it and for what initdb
+ * started: a process that still wrote would leave files behind. A server that is asked for a connection
+ * while it ends waits for the client, which may be this process, so it is waited for a second at most. */
 static void end_group(pid_t leader)
 {
     struct pollfd ended = {.fd = (int)syscall(SYS_pidfd_open, leader, 0), .events = POLLIN};

@@ -1,5 +1,5 @@
-/* A PostgreSQL server of the tool's own, from the system's packages: a fresh cluster in a temporary folder, SCRAM
- * passwords, reached through a Unix socket in that folder. */
+/* A PostgreSQL server of the tool's own, from the system's packages: a fresh cluster in a temporary
+ * folder, SCRAM passwords, reached through a Unix socket in that folder. */
 #ifndef TREADLE_CLI_POSTGRES_H
 #define TREADLE_CLI_POSTGRES_H
 

@@ -1,13 +1,13 @@
-/* SIGINT, SIGTERM and SIGHUP end a measuring tool at once and in order: what was measured is written, what was made is
- * removed. A thread waits for them, so neither has to be done inside a signal handler. */
+/* SIGINT, SIGTERM and SIGHUP end a measuring tool at once and in order: what was measured is written, what
+ * was made is removed. A thread waits for them, so neither has to be done inside a signal handler. */
 #ifndef TREADLE_CLI_STOP_H
 #define TREADLE_CLI_STOP_H
 
 #define TDL_EXIT_STOPPED 130 /* ended by a signal */
 
-/* Starts the thread that waits. On a signal it takes the guard for good, calls `finish(data)` and ends the process
- * with TDL_EXIT_STOPPED. A signal that was ignored when the tool began stays ignored. SIGPIPE is ignored: a reader
- * that goes away costs the printed lines and not the results.
+/* Starts the thread that waits. On a signal it takes the guard for good, calls `finish(data)` and ends the
+ * process with TDL_EXIT_STOPPED. A signal that was ignored when the tool began stays ignored. SIGPIPE is
+ * ignored: a reader that goes away costs the printed lines and not the results.
  * Thread:  owner, before any other thread is made: they inherit the mask
  * Owns:    the caller keeps data until the process ends
  * Errors:  a negative errno

@@ -1,5 +1,5 @@
-/* The files that a run of the fileio tool makes. The data file has no name unless it is kept, so nothing is left of it
- * however the tool ends; the small files are opened by name, in a folder of their own. */
+/* The files that a run of the fileio tool makes. The data file has no name unless it is kept, so nothing
+ * is left of it however the tool ends; the small files are opened by name, in a folder of their own. */
 #ifndef TREADLE_CLI_DATA_H
 #define TREADLE_CLI_DATA_H
 

@@ -25,7 +25,8 @@ struct query {
 
 typedef int (*ask_fn)(struct asker *a, struct query *q);
 
-/* Opens pool and wake, with `slots` lookups at once or as many as the machine should have; 0 or a negative code. */
+/* Opens pool and wake, with `slots` lookups at once or as many as the machine should have; 0 or a negative
+ * code. */
 int asker_open(struct asker *a, long slots);
 void asker_close(struct asker *a);
 

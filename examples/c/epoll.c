@@ -1,5 +1,5 @@
-/* A loop of one's own on epoll: core says what runs when, wake lets another thread in. Three ticks of a timer, and a
- * message from a thread for each.
+/* A loop of one's own on epoll: core says what runs when, wake lets another thread in. Three ticks of a
+ * timer, and a message from a thread for each.
  *
  *     cc epoll.c $(pkg-config --cflags --libs treadle-core treadle-wake)
  */

@@ -1,5 +1,5 @@
-/* fileio in a libuv program: reads every file of the command line at once and prints how long each is, up to 64 KiB.
- * The context's descriptor tells libuv's loop when something is finished.
+/* fileio in a libuv program: reads every file of the command line at once and prints how long each is, up
+ * to 64 KiB. The context's descriptor tells libuv's loop when something is finished.
  *
  *     cc libuv_files.c $(pkg-config --cflags --libs treadle-fileio libuv)
  */

@@ -1,4 +1,5 @@
-/* getaddrinfo(3) without blocking: looks up every name of the command line at once, four at a time, on threads.
+/* getaddrinfo(3) without blocking: looks up every name of the command line at once, four at a time, on
+ * threads.
  *
  *     cc lookup.c $(pkg-config --cflags --libs treadle-resolve)
  */

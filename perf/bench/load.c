@@ -224,7 +224,8 @@ static void sample(struct load *load, clockid_t server, bool counts)
     uint64_t span = (uint64_t)(load->options.seconds * 1e9);
     uint64_t sweep = start + 100000000U;
     uint64_t now = start;
-    /* On a crowded machine the server may not run at all for a while; a sample without an operation says nothing. */
+    /* On a crowded machine the server may not run at all for a while; a sample without an operation says
+     * nothing. */
     uint64_t patience = span + UINT64_C(10000000000);
     while ((now = load_now_ns()) - start < span || (load->ops == ops && now - start < patience)) {
         turn(load, 20);

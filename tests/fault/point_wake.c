@@ -1,6 +1,6 @@
-/* Goal: whichever allocation or system call of the scenario fails, the caller learns of it or it is made good,
- * and nothing is left open or lost. Method: failpoints, for k = 1, 2, ... until the k-th is never reached;
- * AddressSanitizer sees what is not freed. */
+/* Goal: whichever allocation or system call of the scenario fails, the caller learns of it or it is made
+ * good, and nothing is left open or lost. Method: failpoints, for k = 1, 2, ... until the k-th is never
+ * reached; AddressSanitizer sees what is not freed. */
 #include "suite.h"
 #include "wake_scenario.h"
 

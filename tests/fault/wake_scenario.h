@@ -1,5 +1,5 @@
-/* What the fault tests of wake run: a loop that opens, is posted to, parks, reopens as after a fork and closes.
- * Every failure is answered as a caller would; the result is the first status that ended it, or 0. */
+/* What the fault tests of wake run: a loop that opens, is posted to, parks, reopens as after a fork and
+ * closes. Every failure is answered as a caller would; the result is the first status that ended it, or 0. */
 #ifndef TREADLE_TEST_WAKE_SCENARIO_H
 #define TREADLE_TEST_WAKE_SCENARIO_H
 

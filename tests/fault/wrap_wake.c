@@ -61,7 +61,8 @@ int __wrap_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeou
     return fails(PPOLL) ? -1 : __real_ppoll(fds, count, timeout, mask);
 }
 
-/* Runs the scenario with the k-th call failing, for every k; `expected` is what each of those runs returns. */
+/* Runs the scenario with the k-th call failing, for every k; `expected` is what each of those runs
+ * returns. */
 static unsigned fail_each(enum call call, int error, int expected)
 {
     unsigned descriptors = scenario_open_descriptors();

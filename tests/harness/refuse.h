@@ -1,5 +1,5 @@
-/* Has the kernel refuse system calls of this process from here on, by a seccomp filter that nothing takes back: for the child
- * of a fork, or as the last thing that a program does. */
+/* Has the kernel refuse system calls of this process from here on, by a seccomp filter that nothing takes
+ * back: for the child of a fork, or as the last thing that a program does. */
 #ifndef TREADLE_TEST_REFUSE_H
 #define TREADLE_TEST_REFUSE_H
 

@@ -1,6 +1,6 @@
 /* Goal: no interleaving of park and post loses a wake (MO-1) or writes the descriptor twice for one park
- * (MO-2). Method: explore a parker against one or two posters, with and without spinning; a lost wake shows as
- * every thread asleep. */
+ * (MO-2). Method: explore a parker against one or two posters, with and without spinning; a lost wake
+ * shows as every thread asleep. */
 #include "model.h"
 
 #include <poll.h>

@@ -1,6 +1,6 @@
 /* Goal: a remote item runs behind each local item its poster knew of, and before each local item pushed by
- * someone who knew of the post (MO-4). Method: explore the real scheduler against a poster, with the knowledge
- * passed by a word of its own. */
+ * someone who knew of the post (MO-4). Method: explore the real scheduler against a poster, with the
+ * knowledge passed by a word of its own. */
 #include "model.h"
 
 #include "treadle/inbox.h"

@@ -1,5 +1,6 @@
-/* Preloaded into a program: the k-th call of one function fails with one error, and is not made. Nothing fails until a test arms it, and
- * the calls of a thread that exempts itself are neither counted nor failed. A close that fails has closed, as Linux's does. */
+/* Preloaded into a program: the k-th call of one function fails with one error, and is not made. Nothing
+ * fails until a test arms it, and the calls of a thread that exempts itself are neither counted nor
+ * failed. A close that fails has closed, as Linux's does. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -30,8 +31,8 @@
     XX(accept4) XX(bind) XX(close) XX(connect) XX(copy_file_range) XX(dup) XX(dup3) XX(epoll_add)            \
     XX(epoll_create1) XX(epoll_del) XX(epoll_mod) XX(epoll_wait) XX(eventfd) XX(fcntl) XX(fdatasync)         \
     XX(fstat) XX(fsync) XX(ftruncate) XX(getpeername) XX(getsockname) XX(getsockopt) XX(io_getevents)        \
-    XX(io_setup) XX(io_submit) XX(ioctl) XX(io_uring_enter) XX(io_uring_register) XX(io_uring_setup) XX(listen)        \
-    XX(mmap) XX(open) XX(openat2) XX(pidfd_open) XX(pipe2) XX(poll) XX(pread) XX(preadv2)                    \
+    XX(io_setup) XX(io_submit) XX(ioctl) XX(io_uring_enter) XX(io_uring_register) XX(io_uring_setup)         \
+    XX(listen) XX(mmap) XX(open) XX(openat2) XX(pidfd_open) XX(pipe2) XX(poll) XX(pread) XX(preadv2)         \
     XX(pthread_create) XX(pwrite) XX(read) XX(readv) XX(recv) XX(recvfrom) XX(recvmmsg) XX(recvmsg)          \
     XX(send) XX(sendfile) XX(sendmmsg) XX(sendmsg) XX(sendto) XX(setsockopt) XX(shutdown) XX(socket)         \
     XX(socketpair) XX(statx) XX(write) XX(writev)
@@ -96,7 +97,8 @@ EXPORT unsigned tdl_fault_closed_twice(void)
     return tdl_load_relaxed_u32(&fault.closed_twice);
 }
 
-/* From now on calls are counted, and the call number `at` (from 0) of one function fails; which is -1 for none. */
+/* From now on calls are counted, and the call number `at` (from 0) of one function fails; which is -1 for
+ * none. */
 EXPORT void tdl_fault_arm(int which, unsigned at, int error)
 {
     for (int i = 0; i < CALL_COUNT; i++) {
@@ -162,8 +164,9 @@ static int real_epoll_ctl(int epoll, int op, int fd, struct epoll_event *event)
     return real(epoll, op, fd, event);
 }
 
-/* A socket that says EAGAIN is empty, and what is there afterwards has come since, which an epoll is told of. A failure that is made
- * up needs that too: who waits for the edge would wait for what a kernel does not do. */
+/* A socket that says EAGAIN is empty, and what is there afterwards has come since, which an epoll is told
+ * of. A failure that is made up needs that too: who waits for the edge would wait for what a kernel does
+ * not do. */
 static void comes_later(int fd)
 {
     int error = errno;

@@ -1,6 +1,6 @@
-/* Goal: an inbox under several producers loses nothing, keeps each producer's order and wakes its owner every
- * time (MO-1). Method: the owner parks whenever it finds nothing; producers post 100,000 links in all, and wait
- * for the owner now and then, so that it is found parked, awake and in between. */
+/* Goal: an inbox under several producers loses nothing, keeps each producer's order and wakes its owner
+ * every time (MO-1). Method: the owner parks whenever it finds nothing; producers post 100,000 links in
+ * all, and wait for the owner now and then, so that it is found parked, awake and in between. */
 #include "stall.h"
 
 #include "treadle/inbox.h"

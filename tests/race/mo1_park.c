@@ -1,6 +1,7 @@
 /* Goal: no wake is lost between a park and a notify of real threads (MO-1), and none writes the descriptor
- * twice (MO-2). Method: a ball goes to and fro between two threads that park after every throw, so that each
- * throw meets the other somewhere in its park; 100,000 throws, without spinning and with, and on an edge-triggered poller. */
+ * twice (MO-2). Method: a ball goes to and fro between two threads that park after every throw, so that
+ * each throw meets the other somewhere in its park; 100,000 throws, without spinning and with, and on an
+ * edge-triggered poller. */
 #include "stall.h"
 
 #include <sys/epoll.h>

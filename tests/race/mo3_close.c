@@ -1,7 +1,7 @@
-/* Goal: a close waits for the posters in flight: afterwards nothing of the inbox's surroundings is touched,
- * and each post was given back or refused (MO-3). Method: many short rounds in which posters run into a close;
- * the wake and the mark are on the heap and freed right after it, for AddressSanitizer and ThreadSanitizer to
- * see a late touch, and overwritten for a run without them. */
+/* Goal: a close waits for the posters in flight: afterwards nothing of the inbox's surroundings is
+ * touched, and each post was given back or refused (MO-3). Method: many short rounds in which posters run
+ * into a close; the wake and the mark are on the heap and freed right after it, for AddressSanitizer and
+ * ThreadSanitizer to see a late touch, and overwritten for a run without them. */
 #include "stall.h"
 
 #include <string.h>

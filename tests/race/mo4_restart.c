@@ -1,6 +1,7 @@
-/* Goal: remote items posted before a run, between two runs and while a run ends run in their producer's order,
- * once each, across restarts; and an item whose poster knew of a local push runs behind it (MO-4). Method: a
- * loop that stops and starts again all the time while producers post numbered items without a pause. */
+/* Goal: remote items posted before a run, between two runs and while a run ends run in their producer's
+ * order, once each, across restarts; and an item whose poster knew of a local push runs behind it (MO-4).
+ * Method: a loop that stops and starts again all the time while producers post numbered items without a
+ * pause. */
 #include "stall.h"
 
 #include "treadle/inbox.h"

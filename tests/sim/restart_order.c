@@ -1,6 +1,6 @@
-/* Goal: remote items posted before a run, between two runs and while a run ends keep their producer's order
- * across the restart, and their place among the local items. Method: one producer's numbered posts, put at each
- * of those moments by the simulated host. */
+/* Goal: remote items posted before a run, between two runs and while a run ends keep their producer's
+ * order across the restart, and their place among the local items. Method: one producer's numbered posts,
+ * put at each of those moments by the simulated host. */
 #include "sim_host.h"
 #include "suite.h"
 

@@ -1,5 +1,5 @@
-/* A host on core and wake whose clock is a number and whose other threads are a hook: whoever embeds it decides
- * what is posted while the loop polls. Waiting costs no time; the clock jumps to the deadline. */
+/* A host on core and wake whose clock is a number and whose other threads are a hook: whoever embeds it
+ * decides what is posted while the loop polls. Waiting costs no time; the clock jumps to the deadline. */
 #ifndef TREADLE_TEST_SIM_HOST_H
 #define TREADLE_TEST_SIM_HOST_H
 

@@ -1,8 +1,10 @@
-/* Goal: whatever mix of local and remote items, I/O, timers, cancels, interrupts, stops and restarts a loop sees,
- * it runs them in the order asyncio would. Method: a seed decides everything; a plain list that is appended to
- * the moment something becomes ready is the reference, which holds because the simulated threads take turns.
+/* Goal: whatever mix of local and remote items, I/O, timers, cancels, interrupts, stops and restarts a
+ * loop sees, it runs them in the order asyncio would. Method: a seed decides everything; a plain list that
+ * is appended to the moment something becomes ready is the reference, which holds because the simulated
+ * threads take turns.
  *
- * sim_loop [--seed N] [--runs N] [--steps N]: without --seed the seeds are 1, 2, ...; the seed is printed first. */
+ * sim_loop [--seed N] [--runs N] [--steps N]: without --seed the seeds are 1, 2, ...; the seed is printed
+ * first. */
 #include "sim_host.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* The inline budget: how much a turn may spend on answers out of the page cache, which are copied on the owner's thread, and
- * when an attempt is worth its call. Costs are estimated, not measured: reading a clock for each answer would cost a tenth of
- * it. */
+/* The inline budget: how much a turn may spend on answers out of the page cache, which are copied on the
+ * owner's thread, and when an attempt is worth its call. Costs are estimated, not measured: reading a
+ * clock for each answer would cost a tenth of it. */
 #ifndef TREADLE_FILEIO_BUDGET_H
 #define TREADLE_FILEIO_BUDGET_H
 
@@ -19,7 +19,8 @@ bool tdl__budget_skips(struct tdl_fio *f, uint64_t bytes);
 void tdl__budget_hit(struct tdl_fio *f);
 void tdl__budget_miss(struct tdl_fio *f);
 
-/* Whether this turn's submissions may go on: while reads hit, the kernel copies them inside of the submitting call. */
+/* Whether this turn's submissions may go on: while reads hit, the kernel copies them inside of the
+ * submitting call. */
 bool tdl__budget_may_submit(const struct tdl_fio *f);
 
 /* Charges a read that was submitted. */

@@ -1,5 +1,6 @@
-/* System calls that musl has wrappers for since 1.2.5 only, while what is built for it shall run with 1.2.0 too: there they are
- * made by number. glibc's wrappers stay, since programs put their own in their place. */
+/* System calls that musl has wrappers for since 1.2.5 only, while what is built for it shall run with
+ * 1.2.0 too: there they are made by number. glibc's wrappers stay, since programs put their own in their
+ * place. */
 #ifndef TREADLE_FILEIO_CALLS_H
 #define TREADLE_FILEIO_CALLS_H
 
@@ -20,8 +21,8 @@
 #define tdl__pwritev2 pwritev2
 #define tdl__statx statx
 #else
-/* As in glibc, the older calls serve where no flag asks for the newer ones, which QEMU's user mode does not know. The kernel
- * takes the offset in two words, of which a 64-bit one looks at the first. */
+/* As in glibc, the older calls serve where no flag asks for the newer ones, which QEMU's user mode does
+ * not know. The kernel takes the offset in two words, of which a 64-bit one looks at the first. */
 static inline ssize_t tdl__preadv2(int fd, const struct iovec *vector, int count, off_t offset, int flags)
 {
     if (flags != 0) {

@@ -60,8 +60,9 @@ static int64_t transfer_by_bounce(const struct tdl_fop *op, const struct tdl__sp
     return res;
 }
 
-/* A ring ignores the offset of what has none; the positioned calls refuse it, so they are made without. Each further call is
- * one that a cancel keeps from being made: once it is asked for, the number may be another file's. */
+/* A ring ignores the offset of what has none; the positioned calls refuse it, so they are made without.
+ * Each further call is one that a cancel keeps from being made: once it is asked for, the number may be
+ * another file's. */
 static int64_t transfer_once_anywhere(const struct tdl_fop *op, struct tdl__span *span, int flags,
                                       const struct tdl__stop *stop)
 {
@@ -101,7 +102,8 @@ static struct manner manner_of(const struct tdl_fop *op, const struct tdl__stop 
     }
     m.waits = true;
     m.flags = RWF_NOWAIT;
-    /* A pipe that is ready has room for this much, a terminal for one byte; more would wait inside the call. */
+    /* A pipe that is ready has room for this much, a terminal for one byte; more would wait inside the
+     * call. */
     if (tdl__fop_is_write(op)) {
         m.limit = type == S_IFCHR && isatty(op->fd) ? 1 : PIPE_BUF;
     }
@@ -128,8 +130,8 @@ static void shorten(struct tdl__span *span, uint64_t limit, struct iovec *first)
     span->count = 1;
 }
 
-/* One call that moves something. What is not to be had without a wait is waited for beside the stop; where the kernel has no
- * calls that never wait, one is made when the descriptor is ready. */
+/* One call that moves something. What is not to be had without a wait is waited for beside the stop; where
+ * the kernel has no calls that never wait, one is made when the descriptor is ready. */
 static int64_t transfer_in_turn(const struct tdl_fop *op, struct tdl__span *span, struct manner *m,
                                 struct tdl__stop *stop)
 {
@@ -175,7 +177,8 @@ static int64_t transfer(struct tdl_fop *op, uint64_t chunk_max, struct tdl__stop
     return op->result;
 }
 
-/* Without O_NONBLOCK the open of a FIFO would wait for its writer; the wait before the read does that instead. */
+/* Without O_NONBLOCK the open of a FIFO would wait for its writer; the wait before the read does that
+ * instead. */
 static int64_t read_whole_file(const struct tdl_fop *op, struct tdl__stop *stop)
 {
     int fd = openat(op->fd, op->at.path, (int)op->flags | O_NONBLOCK, 0);
@@ -285,7 +288,8 @@ static int64_t splice_once(const struct tdl_fop *op, size_t length, unsigned mor
                                 op->offset2 == TDL_FOP_POSITION ? NULL : &out, length, op->flags | more)));
 }
 
-/* Where both ends are ready it moves what it can without a wait; that is not known of a socket, so it gets little. */
+/* Where both ends are ready it moves what it can without a wait; that is not known of a socket, so it gets
+ * little. */
 static int64_t splice_in_turn(const struct tdl_fop *op, struct tdl__stop *stop)
 {
     mode_t in = waiting_type(op->fd), out = waiting_type(op->fd2);

@@ -1,4 +1,5 @@
-/* The context: operations move from waiting to staged to flight to finished; the engine only does the two middle steps. */
+/* The context: operations move from waiting to staged to flight to finished; the engine only does the two
+ * middle steps. */
 #include "budget.h"
 #include "internal.h"
 #include "workers.h"
@@ -146,7 +147,8 @@ static bool vector_is_sound(const struct tdl_fop *op)
     return !tdl__fop_is_vectored(op) || (op->length > 0 && op->length <= IOV_MAX);
 }
 
-/* The calls take a signed number; and a ring would take some negative ones for the descriptor's own position. */
+/* The calls take a signed number; and a ring would take some negative ones for the descriptor's own
+ * position. */
 static bool offset_is_sound(const struct tdl_fop *op)
 {
     return !tdl__fop_is_transfer(op) || op->offset <= INT64_MAX || op->offset == TDL_FOP_POSITION;
@@ -261,7 +263,8 @@ int tdl_fio_wait(struct tdl_fio *f, uint64_t timeout_ns)
     return f->engine->wait(f, timeout_ns);
 }
 
-/* Bytes moved by earlier rounds are reported; an inline answer that got only part of a read is simply dropped. */
+/* Bytes moved by earlier rounds are reported; an inline answer that got only part of a read is simply
+ * dropped. */
 static int64_t canceled_result(const struct tdl_fop *op)
 {
     return op->rounds > 0 && op->done > 0 ? (int64_t)op->done : -ECANCELED;
@@ -281,7 +284,8 @@ int tdl_fio_cancel(struct tdl_fio *f, struct tdl_fop *op)
         if (op->asked) {
             return -EALREADY;
         }
-        /* With others to serve it goes on; it comes back as soon as it would have been canceled, or a little later. */
+        /* With others to serve it goes on; it comes back as soon as it would have been canceled, or a
+         * little later. */
         if (!op->leads) {
             f->engine->cancel(f, op);
         }
@@ -353,8 +357,9 @@ static void cancel_ring(struct tdl_fio *f, struct tdl_node *ring)
     }
 }
 
-/* Until all is back; 0. Once somebody has closed the engine's descriptors nothing tells of it, so this looks by itself; what a
- * kernel that is no longer to be asked does not give back in a while is left to it, and the reason returned. */
+/* Until all is back; 0. Once somebody has closed the engine's descriptors nothing tells of it, so this
+ * looks by itself; what a kernel that is no longer to be asked does not give back in a while is left to
+ * it, and the reason returned. */
 static int take_back(struct tdl_fio *f, struct tdl_queue *out)
 {
     unsigned looks = 0;

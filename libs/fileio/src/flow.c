@@ -1,5 +1,5 @@
-/* The moves of an operation: from those who wait to the stage, to flight, and to the finished ones. The context begins them
- * (fio.c), the engines make the two in the middle. */
+/* The moves of an operation: from those who wait to the stage, to flight, and to the finished ones. The
+ * context begins them (fio.c), the engines make the two in the middle. */
 #include "budget.h"
 #include "internal.h"
 
@@ -35,8 +35,8 @@ static bool borrows(const struct tdl_fio *f, const struct tdl_fop *op)
     return op->routed == TDL__ROUTE_WORKERS || f->engine->borrows(f, op);
 }
 
-/* The first operation in flight on this descriptor that may still look it up by its number: all but the transfers that the
- * kernel has taken and that will not be continued, since only those of files are. */
+/* The first operation in flight on this descriptor that may still look it up by its number: all but the
+ * transfers that the kernel has taken and that will not be continued, since only those of files are. */
 static struct tdl_fop *first_borrower(const struct tdl_fio *f, int fd, bool unasked)
 {
     int is_file = -1;
@@ -55,8 +55,8 @@ static struct tdl_fop *first_borrower(const struct tdl_fio *f, int fd, bool unas
     return NULL;
 }
 
-/* A close goes behind what was begun before it: a number that is free too early is soon another's. What waits for another
- * program does not keep it waiting, it is canceled. True when the close has to wait. */
+/* A close goes behind what was begun before it: a number that is free too early is soon another's. What
+ * waits for another program does not keep it waiting, it is canceled. True when the close has to wait. */
 static bool hold_close(struct tdl_fio *f, struct tdl_fop *op)
 {
     if (op->fd < 0 || first_borrower(f, op->fd, false) == NULL) {
@@ -135,7 +135,8 @@ void tdl__fio_unsent(struct tdl_fio *f, struct tdl_fop *op)
     f->stats.submissions--;
 }
 
-/* Back to the stage with the closes that waited for the last one on their descriptor; behind what is to be continued. */
+/* Back to the stage with the closes that waited for the last one on their descriptor; behind what is to be
+ * continued. */
 static void release_closes(struct tdl_fio *f)
 {
     for (struct tdl_node *node = f->closing.next; node != &f->closing;) {

@@ -1,4 +1,5 @@
-/* Answers without waiting: what the page cache holds is copied at once, as long as the inline budget lasts. */
+/* Answers without waiting: what the page cache holds is copied at once, as long as the inline budget
+ * lasts. */
 #include "budget.h"
 #include "calls.h"
 #include "internal.h"
@@ -47,7 +48,8 @@ static int try_read(struct tdl_fio *f, struct tdl_fop *op)
     }
 }
 
-/* A cached path is opened without touching the disk, and O_NONBLOCK keeps a FIFO from waiting for its writer. */
+/* A cached path is opened without touching the disk, and O_NONBLOCK keeps a FIFO from waiting for its
+ * writer. */
 static int open_cached(const struct tdl_fop *op)
 {
     struct open_how how = {.flags = op->flags | O_NONBLOCK, .mode = 0, .resolve = RESOLVE_CACHED};

@@ -14,8 +14,8 @@
 /* What the kernel moves at most in one call. */
 #define TDL__CHUNK_MAX 0x7ffff000u
 
-/* A direct transfer from memory that no disk can reach goes through a bounce buffer: so much in one round, and on a boundary
- * that every disk is content with. */
+/* A direct transfer from memory that no disk can reach goes through a bounce buffer: so much in one round,
+ * and on a boundary that every disk is content with. */
 #define TDL__BOUNCE_BYTES (1u << 20)
 #define TDL__BOUNCE_ALIGNMENT 4096u
 
@@ -42,9 +42,10 @@ enum tdl__route {
     TDL__ROUTE_WORKERS, /* a blocking call on the pool */
 };
 
-/* An engine moves operations from the stage to flight and from flight to tdl__fio_complete; it never calls the user.
- * start fills f->backend and f->caps or leaves both untouched; stop is called with nothing in flight; forget is called in a
- * forked child and may not touch memory or kernel objects shared with the parent. */
+/* An engine moves operations from the stage to flight and from flight to tdl__fio_complete; it never calls
+ * the user. start fills f->backend and f->caps or leaves both untouched; stop is called with nothing in
+ * flight; forget is called in a forked child and may not touch memory or kernel objects shared with the
+ * parent. */
 struct tdl__fio_engine {
     enum tdl_fio_engine id;
     int (*start)(struct tdl_fio *f);
@@ -69,8 +70,9 @@ extern const struct tdl__fio_engine tdl__fio_simulated;
 /* The engine of a number; io_uring for TDL_FIO_AUTO. */
 const struct tdl__fio_engine *tdl__engine_of(enum tdl_fio_engine id);
 
-/* To the next state; asserts that the move is one of those in fop.h. A close goes from the stage back to those who wait, and
- * what was returned may be put back and returned again. Inline, since each caller names the state: the table is a constant. */
+/* To the next state; asserts that the move is one of those in fop.h. A close goes from the stage back to
+ * those who wait, and what was returned may be put back and returned again. Inline, since each caller
+ * names the state: the table is a constant. */
 static inline void tdl__fop_enter(struct tdl_fop *op, enum tdl_fop_state state)
 {
     static const uint8_t before[] = {
@@ -128,8 +130,8 @@ struct tdl__span {
 
 void tdl__transfer_span(const struct tdl_fop *op, uint64_t chunk_max, struct tdl__span *span);
 
-/* Counts a round of `res` in; true when another round must follow, else op->result is set. A short round is the last one
- * where nobody promised more, unless all `must` be moved. */
+/* Counts a round of `res` in; true when another round must follow, else op->result is set. A short round
+ * is the last one where nobody promised more, unless all `must` be moved. */
 bool tdl__transfer_round(struct tdl_fop *op, int64_t res, uint64_t chunk_max, bool must);
 
 /* A direct transfer that only fails because its memory is not aligned; a copy in aligned memory does it. */
@@ -165,17 +167,20 @@ void tdl__stop_ask(struct tdl__stop *s);
 /* NULL is never asked. */
 bool tdl__stop_is_asked(const struct tdl__stop *s);
 
-/* Waits for one of `events` on fd, and not in the call itself, which nothing could interrupt; 0, or -ECANCELED once asked. */
+/* Waits for one of `events` on fd, and not in the call itself, which nothing could interrupt; 0, or
+ * -ECANCELED once asked. */
 int tdl__stop_wait(struct tdl__stop *s, int fd, short events);
 
-/* Makes the blocking calls of an operation until it is complete; the result, not stored. With a stop it makes no call after
- * the stop was asked for, and waits for other programs beside it. */
+/* Makes the blocking calls of an operation until it is complete; the result, not stored. With a stop it
+ * makes no call after the stop was asked for, and waits for other programs beside it. */
 int64_t tdl__fop_execute(struct tdl_fop *op, uint64_t chunk_max, struct tdl__stop *stop);
 
-/* An open file that ends somewhere: a transfer of it is continued when it was short, and waits for nothing but a disk. */
+/* An open file that ends somewhere: a transfer of it is continued when it was short, and waits for nothing
+ * but a disk. */
 bool tdl__fd_is_file(int fd);
 
-/* In a forked child: everything fails with -ECANCELED, the parent's engine is forgotten, the next call starts a fresh one. */
+/* In a forked child: everything fails with -ECANCELED, the parent's engine is forgotten, the next call
+ * starts a fresh one. */
 void tdl__fio_after_fork(struct tdl_fio *f);
 
 /* poll() on one descriptor, its own function so that a stack trace says what is waited for. */

@@ -1,12 +1,14 @@
-/* The way from a cancel to a call that a worker makes: a word it looks at between two steps, and a descriptor beside which it
- * waits for other programs. The worker makes the descriptor when it first has to wait; the owner closes it with the job. */
+/* The way from a cancel to a call that a worker makes: a word it looks at between two steps, and a
+ * descriptor beside which it waits for other programs. The worker makes the descriptor when it first has
+ * to wait; the owner closes it with the job. */
 #include "internal.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* How often a wait looks at the word by itself: with no descriptor to be had, and should somebody have closed it. */
+/* How often a wait looks at the word by itself: with no descriptor to be had, and should somebody have
+ * closed it. */
 #define LOOK_MS 500
 #define LOOK_WITHOUT_MS 20
 
@@ -30,7 +32,8 @@ void tdl__stop_close(struct tdl__stop *s)
     tdl__stop_init(s);
 }
 
-/* MO-1: the word is stored before the descriptor is looked for; a waiter shows its descriptor before it looks at the word. */
+/* MO-1: the word is stored before the descriptor is looked for; a waiter shows its descriptor before it
+ * looks at the word. */
 void tdl__stop_ask(struct tdl__stop *s)
 {
     tdl_store_seq_u32(&s->asked, 1);

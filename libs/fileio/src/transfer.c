@@ -86,7 +86,8 @@ static bool vector_advance(struct tdl_fop *op)
     return true;
 }
 
-/* Only files that end somewhere are asked again after a short transfer; a pipe would block for data nobody promised. */
+/* Only files that end somewhere are asked again after a short transfer; a pipe would block for data nobody
+ * promised. */
 static bool more_may_come(const struct tdl_fop *op)
 {
     struct stat st;

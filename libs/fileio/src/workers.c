@@ -122,7 +122,8 @@ int tdl__workers_start(struct tdl_fio *f)
         goto close_wake;
     }
     tdl_inbox_init(&w->inbox, &w->wake, NULL);
-    /* Parked all the time but inside reap: the descriptor alone tells a foreign poller that there are results (MO-1). */
+    /* Parked all the time but inside reap: the descriptor alone tells a foreign poller that there are
+     * results (MO-1). */
     tdl_wake_park_begin(&w->wake);
     f->workers = w;
     return 0;
@@ -223,8 +224,8 @@ bool tdl__workers_borrow(const struct tdl_fop *op)
     switch ((enum tdl_fop_code)op->code) {
     case TDL_FOP_READ:
     case TDL_FOP_READV:
-        /* At most one call is still to come, and with an offset it moves nothing that is another's: a file gives bytes that
-         * nobody will see, and what has no offsets refuses it. */
+        /* At most one call is still to come, and with an offset it moves nothing that is another's: a file
+         * gives bytes that nobody will see, and what has no offsets refuses it. */
         return op->offset == TDL_FOP_POSITION || !tdl__fd_is_file(op->fd);
     case TDL_FOP_WRITE:
     case TDL_FOP_WRITEV:
@@ -235,7 +236,7 @@ bool tdl__workers_borrow(const struct tdl_fop *op)
     case TDL_FOP_COPY:
         return true;
     default:
-        return false; /* by a path; or it asks of a file, or has it synced, which changes nothing of another one */
+        return false; /* by a path; or it asks of a file, or syncs it, which changes nothing of another */
     }
 }
 

@@ -111,8 +111,8 @@ static struct tdl_held *block_new(struct tdl_hold *h, const void *data, size_t l
     return held;
 }
 
-/* The first entry. Nobody looks at the list while nothing is held, and nobody but the owner ends that. The store and the look at
- * the thread stand against the thread's going to sleep (MO-9). */
+/* The first entry. Nobody looks at the list while nothing is held, and nobody but the owner ends that. The
+ * store and the look at the thread stand against the thread's going to sleep (MO-9). */
 static bool publish_first(struct tdl_hold *h, struct tdl_held *held)
 {
     uint32_t word = tdl_load_relaxed_u32(&h->word) + TDL__HOLD_COUNT_ONE + TDL__HOLD_HELD;

@@ -55,8 +55,9 @@ void tdl__hold_wait(void)
     (void)sched_yield();
 }
 
-/* The file to send to: a duplicate if others may close the descriptor, so that the number cannot become another file's
- * between the look and the send. A number that is still there behind the dup had not been closed by then. */
+/* The file to send to: a duplicate if others may close the descriptor, so that the number cannot become
+ * another file's between the look and the send. A number that is still there behind the dup had not been
+ * closed by then. */
 static int open_file(const struct tdl_held *held)
 {
     if (held->fd_now == NULL) {
@@ -106,8 +107,9 @@ static void send_hold_locked(struct tdl_hold *h)
     tdl__hold_leave(h, TDL__HOLD_SENT);
 }
 
-/* Send what has waited long enough. The time may be that of a later begin than the state: what is held now began later then, and is
- * looked at again, or was sent in time. Returns when to look again, no later than `next`. */
+/* Send what has waited long enough. The time may be that of a later begin than the state: what is held now
+ * began later then, and is looked at again, or was sent in time. Returns when to look again, no later than
+ * `next`. */
 static uint64_t look_locked(struct tdl_hold *h, uint64_t now, uint64_t next, bool *news)
 {
     uint32_t word = tdl_load_acquire_u32(&h->word);
@@ -161,8 +163,8 @@ static void sleep_locked(void)
     }
 }
 
-/* While programs hold, the thread looks as often as something may be held. A look costs two switches of a processor, some 15 us on a
- * virtual machine, so it is not made more often than that. */
+/* While programs hold, the thread looks as often as something may be held. A look costs two switches of a
+ * processor, some 15 us on a virtual machine, so it is not made more often than that. */
 static void *sender_main(void *arg)
 {
     (void)arg;
@@ -224,7 +226,8 @@ bool tdl__sender_rouse(void)
     return there;
 }
 
-/* A joined thread is counted by the kernel for a moment more, and Python's fork warns of threads by that count. */
+/* A joined thread is counted by the kernel for a moment more, and Python's fork warns of threads by that
+ * count. */
 static void wait_until_gone(pid_t tid)
 {
     for (int looks = 0; looks < GONE_LOOKS_MAX && syscall(SYS_tgkill, getpid(), tid, 0) == 0; looks++) {

@@ -1,10 +1,12 @@
-/* The word of a hold, which its owner and the thread change, and the thread behind all holds of the process. */
+/* The word of a hold, which its owner and the thread change, and the thread behind all holds of the
+ * process. */
 #ifndef TDL_HOLD_SENDER_H
 #define TDL_HOLD_SENDER_H
 
 #include "treadle/hold.h"
 
-/* The states of the word stand in hold.h. Above them is a count, so that the thread knows what it has seen before. */
+/* The states of the word stand in hold.h. Above them is a count, so that the thread knows what it has seen
+ * before. */
 enum {
     TDL__HOLD_NONE,
     TDL__HOLD_HELD,
@@ -17,8 +19,9 @@ enum {
 /* Out of the way: the other side has the word, for as long as one send takes. */
 void tdl__hold_wait(void);
 
-/* Turn HELD into BUSY, or into NONE for the owner that takes the last: what is held is the caller's. Waits while it is BUSY; false if
- * nothing is HELD, and then what was sent can be read. One of two that try wins (MO-9). */
+/* Turn HELD into BUSY, or into NONE for the owner that takes the last: what is held is the caller's. Waits
+ * while it is BUSY; false if nothing is HELD, and then what was sent can be read. One of two that try wins
+ * (MO-9). */
 static inline bool tdl__hold_enter(struct tdl_hold *h, uint32_t state)
 {
     uint32_t word = tdl_load_acquire_u32(&h->word);

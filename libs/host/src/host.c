@@ -10,7 +10,8 @@
 #include "treadle/clock.h"
 #include "treadle/failpoint.h"
 
-/* Descriptors taken out of one poll; what is ready besides waits for the next turn, since epoll takes turns itself. */
+/* Descriptors taken out of one poll; what is ready besides waits for the next turn, since epoll takes
+ * turns itself. */
 #define EVENTS_PER_POLL 64
 
 static struct tdl_epoll_host *host_of(struct tdl_host *host)
@@ -34,8 +35,8 @@ static void before_poll(struct tdl_host *host)
     (void)host;
 }
 
-/* Waits in nanoseconds, or before Linux 5.11 and behind an old filter of system calls in milliseconds, rounded up so that a
- * timer is never early. */
+/* Waits in nanoseconds, or before Linux 5.11 and behind an old filter of system calls in milliseconds,
+ * rounded up so that a timer is never early. */
 static int wait_events(int epoll, struct epoll_event *events, uint64_t timeout_ns)
 {
     struct __kernel_timespec limit = {.tv_sec = (int64_t)(timeout_ns / TDL_NS_PER_S),

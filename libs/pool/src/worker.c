@@ -59,7 +59,8 @@ void tdl__workers_wake_all_locked(struct tdl_pool *pool)
     }
 }
 
-/* Watches for a call instead of sleeping: a hand-over between two running threads costs neither of them a system call. */
+/* Watches for a call instead of sleeping: a hand-over between two running threads costs neither of them a
+ * system call. */
 static void linger_locked(struct tdl__worker *worker)
 {
     struct tdl_pool *pool = worker->pool;

@@ -15,8 +15,8 @@
 /* A short spin is over before the ring would pay for its arming. */
 #define EMPTY_POLLS_MIN 4u
 
-/* The kernel works cooperatively, and says by a flag that it has something to do: with default flags readiness was measured
- * up to 142 turns late. */
+/* The kernel works cooperatively, and says by a flag that it has something to do: with default flags
+ * readiness was measured up to 142 turns late. */
 #define SETUP_FLAGS (IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG)
 
 /* user_data of what answers nobody; a poll's is its sequence number and a one. */
@@ -27,7 +27,8 @@ static uint64_t data_of(uint32_t sequence)
     return (uint64_t)sequence << 8 | 1u;
 }
 
-/* NEW -> IDLE <-> ARMED, and from each of them REFUSED; NEW again by close and in a child; OFF from the beginning. */
+/* NEW -> IDLE <-> ARMED, and from each of them REFUSED; NEW again by close and in a child; OFF from the
+ * beginning. */
 static void enter_state(struct tdl_filter *f, enum tdl_filter_state state)
 {
     TDL_ASSERT(f->state != TDL_FILTER_OFF && f->state != TDL_FILTER_REFUSED);

@@ -221,7 +221,8 @@ int tdl_ring_register(const struct tdl_ring *r, uint32_t code, const void *arg, 
 
 bool tdl_ring_holds_back(const struct tdl_ring *r)
 {
-    /* Both flags are hints that stay set until the kernel was entered, so a relaxed read only delays by one turn. */
+    /* Both flags are hints that stay set until the kernel was entered, so a relaxed read only delays by
+     * one turn. */
     return (tdl_load_relaxed_shared_u32(r->sq_flags) & (IORING_SQ_CQ_OVERFLOW | IORING_SQ_TASKRUN)) != 0;
 }
 

@@ -162,8 +162,8 @@ int tdl_wake_wait(struct tdl_wake *w, uint64_t timeout_ns)
     return wake_sleep(w, &timeout);
 }
 
-/* The counter cannot be full, since each park adds at most one and it holds 2^64. What else fails is interrupted and tried again,
- * a few times: a program may have closed the number behind our back. */
+/* The counter cannot be full, since each park adds at most one and it holds 2^64. What else fails is
+ * interrupted and tried again, a few times: a program may have closed the number behind our back. */
 static void wake_write(struct tdl_wake *w)
 {
     const uint64_t one = 1;

@@ -1,5 +1,6 @@
-/* Every system call and every allocation of a small workload fails once: each operation still comes back exactly once, with
- * its result or a negative code, what succeeded holds the right bytes, and closing leaves nothing behind. */
+/* Every system call and every allocation of a small workload fails once: each operation still comes back
+ * exactly once, with its result or a negative code, what succeeded holds the right bytes, and closing
+ * leaves nothing behind. */
 #include "scratch.h"
 
 #include <check.h>

@@ -1,7 +1,6 @@
-/* Goal: whichever allocation or thread start fails, each lookup is answered, refused or released exactly once, no slot is
- * lost and nothing leaks.
- * Method: one scene (forward and reverse, long names, some dropped), run with the first, second, ... pass failing until a run
- * sees no failure. */
+/* Goal: whichever allocation or thread start fails, each lookup is answered, refused or released exactly
+ * once, no slot is lost and nothing leaks. Method: one scene (forward and reverse, long names, some
+ * dropped), run with the first, second, ... pass failing until a run sees no failure. */
 #include "../../preload/resolver.h"
 #include "../../unit/pool/post_box.h"
 

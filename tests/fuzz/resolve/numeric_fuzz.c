@@ -1,6 +1,6 @@
-/* Goal: no request makes a numeric answer differ from libc's.
- * Method: a request is read from bytes (family, type, protocol, flags, service, host) and asked of both. Built with a fuzzer it
- * is its target; by itself it replays the files it is given, then mutates them from a seed (TDL_SEED) for TDL_FUZZ_RUNS
+/* Goal: no request makes a numeric answer differ from libc's. Method: a request is read from bytes
+ * (family, type, protocol, flags, service, host) and asked of both. Built with a fuzzer it is its target;
+ * by itself it replays the files it is given, then mutates them from a seed (TDL_SEED) for TDL_FUZZ_RUNS
  * runs. With CANARY the answer is spoiled, which must be found. */
 #include <netdb.h>
 #include <stdbool.h>

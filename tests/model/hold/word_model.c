@@ -1,7 +1,8 @@
-/* Goal: over every interleaving of the owner of a hold and the thread that sends (MO-9), one of them at a time has what is held,
- * each byte is sent once and in order, and the thread never sleeps while something is held that nobody will look at.
- * Method: the protocol of hold.c and sender.c, each access to the word or to the thread's state being one action, with a store
- * buffer on each side for what is no seq access. MUTANT takes a rule away; each mutant must be rejected. */
+/* Goal: over every interleaving of the owner of a hold and the thread that sends (MO-9), one of them at a
+ * time has what is held, each byte is sent once and in order, and the thread never sleeps while something
+ * is held that nobody will look at. Method: the protocol of hold.c and sender.c, each access to the word
+ * or to the thread's state being one action, with a store buffer on each side for what is no seq access.
+ * MUTANT takes a rule away; each mutant must be rejected. */
 enum {
     MUTANT_NONE,
     MUTANT_ENTER_LOOKS_AND_STORES,

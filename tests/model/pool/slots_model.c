@@ -1,7 +1,7 @@
 /* Goal: over every interleaving of submitters and threads, no more jobs run and no more threads exist than
- * slots, and no job waits while a slot is free and nobody is on the way to it.
- * Method: the protocol of dispatch in worker.c, each step under the lock being one action. MUTANT takes a rule
- * away; each mutant must be rejected. */
+ * slots, and no job waits while a slot is free and nobody is on the way to it. Method: the protocol of
+ * dispatch in worker.c, each step under the lock being one action. MUTANT takes a rule away; each mutant
+ * must be rejected. */
 enum {
     MUTANT_NONE,
     MUTANT_NO_CHAIN,

@@ -1,6 +1,7 @@
-/* Goal: several owners and the thread lose no byte, send none twice and keep each connection's order, whoever sends; a wake of the
- * sleeping thread is never lost. Method: each owner writes numbers to its own socket pair in steps that end at once, or
- * wait for the bytes to arrive, or go on for up to three milliseconds; another thread opens, closes and flushes all. */
+/* Goal: several owners and the thread lose no byte, send none twice and keep each connection's order,
+ * whoever sends; a wake of the sleeping thread is never lost. Method: each owner writes numbers to its own
+ * socket pair in steps that end at once, or wait for the bytes to arrive, or go on for up to three
+ * milliseconds; another thread opens, closes and flushes all. */
 #include "stall.h"
 
 #include <errno.h>

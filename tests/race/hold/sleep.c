@@ -1,5 +1,6 @@
-/* Goal: what begins to be held while the thread falls asleep is sent by it (MO-9). Method: one owner, with nobody else to send, holds a
- * byte, waits until it has arrived, and then holds nothing for about as long as the thread takes to fall asleep. */
+/* Goal: what begins to be held while the thread falls asleep is sent by it (MO-9). Method: one owner, with
+ * nobody else to send, holds a byte, waits until it has arrived, and then holds nothing for about as long
+ * as the thread takes to fall asleep. */
 #include "stall.h"
 
 #include <poll.h>

@@ -1,7 +1,7 @@
-/* Goal: close returns whatever libc is doing, forward and reverse, with one and with a hundred lookups executing, and all
- * memory is freed once libc returns.
- * Method: a resolver that is held until after the close, 200 times each; every lookup counts its release, and a leak
- * checker, where there is one, sees the rest. */
+/* Goal: close returns whatever libc is doing, forward and reverse, with one and with a hundred lookups
+ * executing, and all memory is freed once libc returns. Method: a resolver that is held until after the
+ * close, 200 times each; every lookup counts its release, and a leak checker, where there is one, sees the
+ * rest. */
 #include "../../unit/pool/post_box.h"
 #include "../pool/stall.h"
 #include "resolver.h"

@@ -1,7 +1,8 @@
-/* Goal: a turn is left out only while nothing became ready: of what another thread writes, everything is found, whenever it
- * comes. Method: one thread takes turns on an epoll behind the filter, the other writes a byte at a time, each as soon as the
- * last one was read, a little later or much later than that. As a loop does, a turn behind one that found something polls in any
- * case: so writes come while that poll is under way, and before and behind it. A lost event stands still, which the stall detector sees. */
+/* Goal: a turn is left out only while nothing became ready: of what another thread writes, everything is
+ * found, whenever it comes. Method: one thread takes turns on an epoll behind the filter, the other writes
+ * a byte at a time, each as soon as the last one was read, a little later or much later than that. As a
+ * loop does, a turn behind one that found something polls in any case: so writes come while that poll is
+ * under way, and before and behind it. A lost event stands still, which the stall detector sees. */
 #include "treadle/filter.h"
 
 #include "stall.h"

@@ -1,4 +1,5 @@
-/* Goal: the clocks count in nanoseconds and only forward, and a span keeps each of its nanoseconds. Method: compare. */
+/* Goal: the clocks count in nanoseconds and only forward, and a span keeps each of its nanoseconds.
+ * Method: compare. */
 #include "suite.h"
 
 #include "treadle/clock.h"

@@ -1,5 +1,5 @@
-/* Goal: what the shared library says of a struct is what a C compiler sees in the headers. Method: ask for structs of every
- * library, at least one of each, and compare; ask for what there is not. */
+/* Goal: what the shared library says of a struct is what a C compiler sees in the headers. Method: ask for
+ * structs of every library, at least one of each, and compare; ask for what there is not. */
 #include "suite.h"
 
 #include <stddef.h>

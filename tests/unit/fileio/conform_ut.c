@@ -1,5 +1,6 @@
-/* Every engine gives the same results: the same cases over each mode and in-flight limit, for the engine named on the
- * command line (and "sqpoll"). The caps are asserted first, so that no variant silently runs as another. */
+/* Every engine gives the same results: the same cases over each mode and in-flight limit, for the engine
+ * named on the command line (and "sqpoll"). The caps are asserted first, so that no variant silently runs
+ * as another. */
 #include "scratch.h"
 
 #include <check.h>

@@ -8,7 +8,8 @@
 
 enum { SYNCS = 12 };
 
-/* Stages fdatasyncs of a file, one of another and of a bad descriptor, and an fsync; then cancels the first and the fourth. */
+/* Stages fdatasyncs of a file, one of another and of a bad descriptor, and an fsync; then cancels the
+ * first and the fourth. */
 static void stage_syncs(struct tdl_fio *f, struct tdl_fop *ops, int fd, int other)
 {
     for (unsigned i = 0; i < SYNCS; i++) {

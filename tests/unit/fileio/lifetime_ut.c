@@ -1,5 +1,5 @@
-/* What a context does at its edges: fork with operations in flight, closing twice, closing while others are waited for.
- * Method: each engine, pipes that nobody writes to, and children. */
+/* What a context does at its edges: fork with operations in flight, closing twice, closing while others
+ * are waited for. Method: each engine, pipes that nobody writes to, and children. */
 #include "scratch.h"
 
 #include <check.h>
@@ -14,15 +14,16 @@
 #include "treadle/pool.h"
 #include "treadle/status.h"
 
-/* ThreadSanitizer starts no thread in the child of a process that had some, and the allocator of gcc 12's AddressSanitizer
- * may be locked by a thread that the child does not have. */
+/* ThreadSanitizer starts no thread in the child of a process that had some, and the allocator of gcc 12's
+ * AddressSanitizer may be locked by a thread that the child does not have. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define FORK_FORBIDS_THREADS true
 #else
 #define FORK_FORBIDS_THREADS false
 #endif
 
-/* What the child of a fork finds: its parent's operation comes back canceled, and a context of its own works. */
+/* What the child of a fork finds: its parent's operation comes back canceled, and a context of its own
+ * works. */
 static int child_finds_a_fresh_context(struct tdl_fio *f, struct tdl_fop *pending, int fd)
 {
     struct tdl_queue out;

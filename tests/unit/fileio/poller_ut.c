@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* The limit's stress: a polling thread publishes its head late, so a ring sized too tightly reports itself full. */
+/* The limit's stress: a polling thread publishes its head late, so a ring sized too tightly reports itself
+ * full. */
 START_TEST(a_polling_thread_never_meets_a_full_queue)
 {
     static const uint32_t limits[] = {2, 3, 5};

@@ -1,5 +1,5 @@
-/* Where the kernel refuses an interface, the next engine takes over with the same results, and caps say why. A seccomp filter
- * in a forked child refuses io_uring_setup, or only io_uring_enter, or io_setup too. */
+/* Where the kernel refuses an interface, the next engine takes over with the same results, and caps say
+ * why. A seccomp filter in a forked child refuses io_uring_setup, or only io_uring_enter, or io_setup too. */
 #include "refuse.h"
 #include "scratch.h"
 

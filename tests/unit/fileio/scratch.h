@@ -1,4 +1,5 @@
-/* What the fileio tests share: a scratch folder, a context of the wanted kind, and one operation run to its end. */
+/* What the fileio tests share: a scratch folder, a context of the wanted kind, and one operation run to
+ * its end. */
 #ifndef FILEIO_SCRATCH_H
 #define FILEIO_SCRATCH_H
 

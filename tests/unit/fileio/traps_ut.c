@@ -1,5 +1,5 @@
-/* What a caller may do wrong, or somebody else to his descriptors, gets a code: no crash, no endless wait, and no descriptor of
- * another is closed. */
+/* What a caller may do wrong, or somebody else to his descriptors, gets a code: no crash, no endless wait,
+ * and no descriptor of another is closed. */
 #include "scratch.h"
 
 #include <check.h>

@@ -1,5 +1,6 @@
-/* Whoever outlives a cancel does no harm: operations are canceled at every stage of their way, their descriptors are closed as
- * soon as the context says that it borrows them no more, and the numbers go at once to victims, which must stay as they are. */
+/* Whoever outlives a cancel does no harm: operations are canceled at every stage of their way, their
+ * descriptors are closed as soon as the context says that it borrows them no more, and the numbers go at
+ * once to victims, which must stay as they are. */
 #include "scratch.h"
 
 #include <check.h>
@@ -30,7 +31,8 @@ static bool open_variant(int index)
     return variant_open(&fio, &variants[index]) == 0;
 }
 
-/* A file and a connection that hold a text; what comes out of them, or what they are after a while, is compared with it. */
+/* A file and a connection that hold a text; what comes out of them, or what they are after a while, is
+ * compared with it. */
 struct victims {
     int file;
     int near; /* the connection's end that gets the number, with the text to be read */
@@ -81,7 +83,8 @@ enum kind {
     KINDS,
 };
 
-/* What the operation works on; `given` is the descriptor whose number goes to a victim, and `to_file` which one. */
+/* What the operation works on; `given` is the descriptor whose number goes to a victim, and `to_file`
+ * which one. */
 struct work {
     struct tdl_fop op;
     int file;

@@ -1,5 +1,5 @@
-/* Goal: what is held is what was appended, oldest connection first, and is the owner's once taken. Method: holds whose limit is
- * never reached, so that the thread has no part in it. */
+/* Goal: what is held is what was appended, oldest connection first, and is the owner's once taken. Method:
+ * holds whose limit is never reached, so that the thread has no part in it. */
 #include "suite.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
-/* Goal: what its owner leaves waiting is sent by the thread, once, and never to another file; the thread exists only while a
- * hold is open, and in no fork. Method: socket pairs on which the test waits for what the thread sends. */
+/* Goal: what its owner leaves waiting is sent by the thread, once, and never to another file; the thread
+ * exists only while a hold is open, and in no fork. Method: socket pairs on which the test waits for what
+ * the thread sends. */
 #include "suite.h"
 
 #include <dirent.h>

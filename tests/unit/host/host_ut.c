@@ -1,5 +1,6 @@
-/* Goal: the host runs what is posted, what is due and what is readable, and nothing that was ended. Method: real threads, pipes
- * and clocks; what the kernel may refuse is refused by failpoints and by a filter. */
+/* Goal: the host runs what is posted, what is due and what is readable, and nothing that was ended.
+ * Method: real threads, pipes and clocks; what the kernel may refuse is refused by failpoints and by a
+ * filter. */
 #include "refuse.h"
 #include "suite.h"
 

@@ -132,7 +132,8 @@ START_TEST(an_idle_thread_is_used_again)
 }
 END_TEST
 
-/* A thread that lingers gets no signal, so only its watching brings it to the jobs, and to the end of the pool. */
+/* A thread that lingers gets no signal, so only its watching brings it to the jobs, and to the end of the
+ * pool. */
 START_TEST(a_lingering_thread_comes_for_the_next_job)
 {
     const uint32_t slots[] = {4};

@@ -1,5 +1,5 @@
-/* Goal: a poll is left out while nothing became ready, and never when something did; what refuses the ring makes every turn
- * poll. Method: an epoll with a pipe in it, and each state of the filter in turn. */
+/* Goal: a poll is left out while nothing became ready, and never when something did; what refuses the ring
+ * makes every turn poll. Method: an epoll with a pipe in it, and each state of the filter in turn. */
 #include "refuse.h"
 #include "suite.h"
 

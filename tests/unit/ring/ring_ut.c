@@ -1,5 +1,6 @@
-/* Goal: what is filled and published comes back once, what is not can be taken back, and a refused ring leaves nothing behind.
- * Method: no-ops through real rings of each set of flags; failpoints for what the kernel may refuse. */
+/* Goal: what is filled and published comes back once, what is not can be taken back, and a refused ring
+ * leaves nothing behind. Method: no-ops through real rings of each set of flags; failpoints for what the
+ * kernel may refuse. */
 #include "suite.h"
 
 #include <dirent.h>

@@ -21,7 +21,8 @@
 extern "C" {
 #endif
 
-/* Calls too small for a jump are compiled into who calls them; the shared library has them as symbols besides. */
+/* Calls too small for a jump are compiled into who calls them; the shared library has them as symbols
+ * besides. */
 #ifndef TDL_INLINE
 #define TDL_INLINE static inline
 #endif
@@ -29,8 +30,8 @@ extern "C" {
 /* The struct of `type` whose field `member` is at `ptr`. */
 #define TDL_CONTAINER_OF(ptr, type, member) ((type *)((uintptr_t)(ptr)-offsetof(type, member)))
 
-/* A node of one queue at a time; `mark` and `state` belong to the lib that queues it, `flags` and `user` to the caller,
- * unless that lib says otherwise. */
+/* A node of one queue at a time; `mark` and `state` belong to the lib that queues it, `flags` and `user`
+ * to the caller, unless that lib says otherwise. */
 struct tdl_link {
     struct tdl_link *next;
     uint32_t mark;

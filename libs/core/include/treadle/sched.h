@@ -42,8 +42,8 @@ enum tdl_item_state {
     TDL_ITEM_ARMED     /* in the timer heap */
 };
 
-/* Something to run once; callers embed it. `run`, `link.flags` and `link.user` are the caller's, and core only clears
- * them in tdl_item_init; the rest of `link` is the scheduler's. */
+/* Something to run once; callers embed it. `run`, `link.flags` and `link.user` are the caller's, and core
+ * only clears them in tdl_item_init; the rest of `link` is the scheduler's. */
 struct tdl_item {
     struct tdl_link link;
     void (*run)(struct tdl_item *item);
@@ -149,21 +149,24 @@ size_t tdl_sched_freeze(struct tdl_sched *s);
  * Cost:    O(generation) and what the items do */
 size_t tdl_sched_run(struct tdl_sched *s);
 
-/* Queues an idle item to run as soon as the running item returns, ahead of all that is ready and of an interrupt.
+/* Queues an idle item to run as soon as the running item returns, ahead of all that is ready and of an
+ * interrupt.
  * Thread:  owner, from an item
  * Owns:    the item stays valid until its `run` is called
  * Errors:  none; outside of run, or an item that is not idle, is an assertion
  * Cost:    O(1) */
 void tdl_sched_push_after(struct tdl_sched *s, struct tdl_item *item);
 
-/* Queues an idle item to run when no more of this generation runs, because it is over or because of an interrupt.
+/* Queues an idle item to run when no more of this generation runs, because it is over or because of an
+ * interrupt.
  * Thread:  owner, from an item
  * Owns:    the item stays valid until its `run` is called
  * Errors:  none; outside of run, or an item that is not idle, is an assertion
  * Cost:    O(1) */
 void tdl_sched_push_last(struct tdl_sched *s, struct tdl_item *item);
 
-/* Returns how many items of the generation are still to run: within a turn, another number for each item that runs.
+/* Returns how many items of the generation are still to run: within a turn, another number for each item
+ * that runs.
  * Thread:  owner
  * Owns:    nothing
  * Errors:  none
@@ -180,7 +183,8 @@ TDL_INLINE size_t tdl_sched_left(const struct tdl_sched *s)
  * Cost:    O(1) */
 bool tdl_sched_running(const struct tdl_sched *s);
 
-/* Lets turns run inside of the running item, until tdl_sched_unnest. What is left of its generation is part of the next, in order.
+/* Lets turns run inside of the running item, until tdl_sched_unnest. What is left of its generation is
+ * part of the next, in order.
  * Thread:  owner
  * Owns:    nothing
  * Errors:  none; returns whether an item was running, for tdl_sched_unnest

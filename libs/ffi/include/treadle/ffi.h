@@ -1,12 +1,14 @@
-/* What a program in another language needs to call the shared library without a C compiler: how large the structs are
- * that it embeds, and where their public fields lie. Types and fields go by the names in the headers.
+/* What a program in another language needs to call the shared library without a C compiler: how large the
+ * structs are that it embeds, and where their public fields lie. Types and fields go by the names in the
+ * headers.
  *
  * Example:
  *     size_t size = tdl_ffi_size("tdl_fop");
  *     size_t result_at = tdl_ffi_offset("tdl_fop.result");
  *     printf("%d\n", size > 0 && result_at < size);
  *
- * Everything that the headers define inline is in the shared library as a symbol too, except the atomics and the heap.
+ * Everything that the headers define inline is in the shared library as a symbol too, except the atomics
+ * and the heap.
  */
 #ifndef TREADLE_FFI_H
 #define TREADLE_FFI_H

@@ -1,6 +1,6 @@
 /* A context for file operations: stage many, submit them with one system call, collect what is finished.
- * One owner thread drives it. Results are not called back, reap returns a list; the one thing that is called is
- * options.provide, by a submission, for a read that has no buffer yet.
+ * One owner thread drives it. Results are not called back, reap returns a list; the one thing that is
+ * called is options.provide, by a submission, for a read that has no buffer yet.
  *
  *     struct tdl_fio fio;
  *     struct tdl_fop op;
@@ -17,9 +17,9 @@
  *     RUNNING  its engine is started, on the thread of the first stage, flush or fd
  *     CLOSED   everything was returned; only open may follow
  *
- * MEMORY ORDER: a ring's tail is published with release, its completion tail read with acquire (MO-7); with a polling
- * kernel thread a full fence stands between the tail and the look at NEED_WAKEUP (MO-6). Workers hand results over by
- * tdl_inbox (MO-1, MO-4). All else belongs to the owner thread. */
+ * MEMORY ORDER: a ring's tail is published with release, its completion tail read with acquire (MO-7);
+ * with a polling kernel thread a full fence stands between the tail and the look at NEED_WAKEUP (MO-6).
+ * Workers hand results over by tdl_inbox (MO-1, MO-4). All else belongs to the owner thread. */
 #ifndef TREADLE_FILEIO_H
 #define TREADLE_FILEIO_H
 
@@ -49,7 +49,8 @@ enum tdl_fio_engine {
 /* Descriptors whose syncs may be joined at the same time, by the lowest bits of their numbers. */
 #define TDL_FIO_LEADERS 8u
 
-/* A turn has twice step_ns: of it this part of one step_ns is for submissions, and the rest for inline answers. */
+/* A turn has twice step_ns: of it this part of one step_ns is for submissions, and the rest for inline
+ * answers. */
 #define TDL_FIO_SUBMIT_SHARE 4u
 
 enum tdl_fio_mode {
@@ -80,8 +81,9 @@ struct tdl_fio_options {
     uint32_t ring_flags_mask; /* setup flags that may be tried; 0 is all of them */
     uint64_t chunk_max;       /* most bytes of one submission; 0 is what the kernel takes */
     struct tdl_pool *pool;    /* workers of the caller, NULL to make some when first needed */
-    /* Called at submission, on the owner's thread, for a read or read_file that was prepared without a buffer: puts one of
-     * `length` bytes there and returns 0, or a negative code that becomes the result. It may not call the context. */
+    /* Called at submission, on the owner's thread, for a read or read_file that was prepared without a
+     * buffer: puts one of `length` bytes there and returns 0, or a negative code that becomes the result.
+     * It may not call the context. */
     int (*provide)(struct tdl_fop *op);
     struct tdl_fio_simulation simulation;
 };
@@ -120,7 +122,8 @@ enum tdl_fio_state {
     TDL_FIO_RUNNING,
 };
 
-/* How much a turn may spend on answers out of the page cache (docs/fileio.md), and when an attempt is worth its call. */
+/* How much a turn may spend on answers out of the page cache (docs/fileio.md), and when an attempt is
+ * worth its call. */
 struct tdl_fio_budget {
     uint32_t spent_ns; /* estimated cost of this turn's inline answers */
     uint32_t limit_ns; /* how far that may go for the caller who is about to go on */
@@ -171,22 +174,26 @@ int tdl_fio_open(struct tdl_fio *f, const struct tdl_fio_options *options);
 /* Start the engine now instead of with the first operation.
  * Thread:  owner, from here on this thread
  * Owns:    nothing new
- * Errors:  what the kernel says when the engine asked for is refused; with TDL_FIO_AUTO the next engine is taken and caps say why
+ * Errors:  what the kernel says when the engine asked for is refused; with TDL_FIO_AUTO the next engine is
+ *          taken and caps say why
  * Cost:    tens of microseconds the first time, then O(1) */
 int tdl_fio_start(struct tdl_fio *f);
 
-/* The descriptor that is readable while reap would return something. Level-triggered, never to be read by the caller.
+/* The descriptor that is readable while reap would return something. Level-triggered, never to be read by
+ * the caller.
  * Thread:  owner
  * Owns:    the context; valid until tdl_fio_close, and replaced in a forked child
  * Errors:  as tdl_fio_start
  * Cost:    O(1) once started */
 int tdl_fio_fd(struct tdl_fio *f);
 
-/* Answer a read or write at once if that needs no waiting; returns 1 with the result set, 0 when it must be staged.
+/* Answer a read or write at once if that needs no waiting; returns 1 with the result set, 0 when it must
+ * be staged.
  * Thread:  owner
  * Owns:    nothing: the operation stays IDLE
  * Errors:  none; what the kernel refuses is found again by the staged operation
- * Cost:    one syscall for a page-cache hit; nothing after step_ns worth of hits since the last tdl_fio_step */
+ * Cost:    one syscall for a page-cache hit; nothing after step_ns worth of hits since the last
+ *          tdl_fio_step */
 int tdl_fio_try(struct tdl_fio *f, struct tdl_fop *op);
 
 /* A new turn began: inline answers may be given again.
@@ -202,8 +209,9 @@ TDL_INLINE void tdl_fio_step(struct tdl_fio *f)
     f->budget.direct_fd = -1;
 }
 
-/* Divides what is left of the turn's inline budget among `callers`, the callers that go on in this turn, of which the next one is
- * about to: it gets its share, step_ns at most. All together get 1.75 times step_ns, a submission a quarter of it.
+/* Divides what is left of the turn's inline budget among `callers`, the callers that go on in this turn,
+ * of which the next one is about to: it gets its share, step_ns at most. All together get 1.75 times
+ * step_ns, a submission a quarter of it.
  * Thread:  owner
  * Owns:    nothing
  * Errors:  none
@@ -226,25 +234,28 @@ TDL_INLINE bool tdl_fio_step_is_spent(const struct tdl_fio *f)
     return f->budget.spent_ns >= f->budget.limit_ns;
 }
 
-/* Take an operation for the next flush, or flush at once where the mode says so. Over the in-flight limit it waits its turn.
+/* Take an operation for the next flush, or flush at once where the mode says so. Over the in-flight limit
+ * it waits its turn.
  * Thread:  owner
- * Owns:    the operation and its buffers belong to the context until reap, drain or close returns it; until then its
- *          descriptors stay open, which tdl_fop_close sees to by itself. Syncs of one descriptor that are staged together
- *          become one call, whose result all of them get
- * Errors:  TDL_ECLOSED, -EINVAL for an operation that is not IDLE, or as tdl_fio_start; the operation stays as it was. What
- *          the kernel refuses becomes the result
+ * Owns:    the operation and its buffers belong to the context until reap, drain or close returns it;
+ *          until then its descriptors stay open, which tdl_fop_close sees to by itself. Syncs of one
+ *          descriptor that are staged together become one call, whose result all of them get
+ * Errors:  TDL_ECLOSED, -EINVAL for an operation that is not IDLE, or as tdl_fio_start; the operation
+ *          stays as it was. What the kernel refuses becomes the result
  * Cost:    O(1); one syscall where the mode flushes */
 int tdl_fio_stage(struct tdl_fio *f, struct tdl_fop *op);
 
-/* Submit everything staged; returns how many operations were submitted. While reads hit the page cache, a submission copies
- * their bytes itself, so it stops after a quarter of step_ns until tdl_fio_step begins the next turn.
+/* Submit everything staged; returns how many operations were submitted. While reads hit the page cache, a
+ * submission copies their bytes itself, so it stops after a quarter of step_ns until tdl_fio_step begins
+ * the next turn.
  * Thread:  owner
  * Owns:    nothing new
  * Errors:  as tdl_fio_start; operations that the kernel refuses complete with its error, all others go on
  * Cost:    one syscall for all of them on a ring, two chained ones when they exceed its submission queue */
 int tdl_fio_flush(struct tdl_fio *f);
 
-/* While held, an adaptive context does not submit the first operation at once: the caller is about to stage more and flush.
+/* While held, an adaptive context does not submit the first operation at once: the caller is about to
+ * stage more and flush.
  * Thread:  owner
  * Owns:    nothing
  * Errors:  none
@@ -313,35 +324,38 @@ TDL_INLINE uint32_t tdl_fio_inflight_max(const struct tdl_fio *f)
  * Cost:    O(finished), usually no syscall; one when completions overflowed or a transfer goes on */
 size_t tdl_fio_reap(struct tdl_fio *f, struct tdl_queue *out);
 
-/* Block until reap would return something, or `timeout_ns` passed (UINT64_MAX: for ever). Staged operations are flushed first.
+/* Block until reap would return something, or `timeout_ns` passed (UINT64_MAX: for ever). Staged
+ * operations are flushed first.
  * Thread:  owner
  * Owns:    nothing
  * Errors:  -ETIMEDOUT; -EDEADLK when nothing is staged, in flight or finished
  * Cost:    one or two syscalls */
 int tdl_fio_wait(struct tdl_fio *f, uint64_t timeout_ns);
 
-/* Have the kernel pin memory once, so that transfers inside it need not pin it each time: half the cost of a direct read of
- * 64 KiB, nothing for the page cache.
+/* Have the kernel pin memory once, so that transfers inside it need not pin it each time: half the cost of
+ * a direct read of 64 KiB, nothing for the page cache.
  * Thread:  owner
  * Owns:    the memory stays where it is until tdl_fio_close; a forked child's context has none
- * Errors:  -ENOTSUP where the engine has no use for it, -EBUSY the second time, -ENOMEM over the limit of locked memory;
- *          transfers work as before then
+ * Errors:  -ENOTSUP where the engine has no use for it, -EBUSY the second time, -ENOMEM over the limit of
+ *          locked memory; transfers work as before then
  * Cost:    one syscall, O(pages) */
 int tdl_fio_register(struct tdl_fio *f, void *memory, size_t length);
 
-/* Ask for an operation to be dropped. Before its submission it finishes with -ECANCELED and the kernel never sees it;
- * after, the kernel is asked, and the operation stays in flight, buffers included, until the kernel or worker gives it back.
- * A worker begins no further call for it and waits no more for another program (see tdl_fio_borrows).
+/* Ask for an operation to be dropped. Before its submission it finishes with -ECANCELED and the kernel
+ * never sees it; after, the kernel is asked, and the operation stays in flight, buffers included, until
+ * the kernel or worker gives it back. A worker begins no further call for it and waits no more for another
+ * program (see tdl_fio_borrows).
  * Thread:  owner
  * Owns:    unchanged: the operation comes back by reap in every case
  * Errors:  -EALREADY when it is done or canceled already, -ENOENT when the context does not hold it
  * Cost:    O(1); one syscall when it is in the kernel */
 int tdl_fio_cancel(struct tdl_fio *f, struct tdl_fop *op);
 
-/* True while a canceled operation may still look up one of its descriptors by its number, and do harm if that is another
- * file's by then: the caller keeps them open until it is false, or the operation came back. A staged one was never seen by the
- * kernel; one that a ring took has its file. What is left are calls of workers, entries that a polling kernel thread has not
- * read, and the few that a ring looks up on a thread of its own.
+/* True while a canceled operation may still look up one of its descriptors by its number, and do harm if
+ * that is another file's by then: the caller keeps them open until it is false, or the operation came
+ * back. A staged one was never seen by the kernel; one that a ring took has its file. What is left are
+ * calls of workers, entries that a polling kernel thread has not read, and the few that a ring looks up on
+ * a thread of its own.
  * Thread:  owner, after tdl_fio_cancel
  * Owns:    nothing
  * Errors:  none
@@ -362,13 +376,15 @@ bool tdl_fio_names(const struct tdl_fio *f, int fd);
  * Cost:    blocks as long as the operations take */
 int tdl_fio_drain(struct tdl_fio *f, struct tdl_queue *out);
 
-/* Cancel everything, wait until the kernel and the workers gave back what they hold, append all to `out`, and
- * free the engine. A worker that waits for another program (a pipe, a socket, the open of a FIFO) is not waited for.
+/* Cancel everything, wait until the kernel and the workers gave back what they hold, append all to `out`,
+ * and free the engine. A worker that waits for another program (a pipe, a socket, the open of a FIFO) is
+ * not waited for.
  * Thread:  owner, or any other thread once the owner is gone
- * Owns:    every operation is the caller's again; f may be freed. `out` may be NULL if the caller knows its operations
- * Errors:  TDL_EBADF when somebody else closed the engine's descriptors and the kernel could not be asked for all: those come
- *          back with this code, and their buffers must never be freed. A second close does nothing, nor does that of a context
- *          of zeros or of one that could not be opened
+ * Owns:    every operation is the caller's again; f may be freed. `out` may be NULL if the caller knows
+ *          its operations
+ * Errors:  TDL_EBADF when somebody else closed the engine's descriptors and the kernel could not be asked
+ *          for all: those come back with this code, and their buffers must never be freed. A second close
+ *          does nothing, nor does that of a context of zeros or of one that could not be opened
  * Cost:    a few syscalls; blocks while a worker waits for a disk */
 int tdl_fio_close(struct tdl_fio *f, struct tdl_queue *out);
 
@@ -393,7 +409,8 @@ bool tdl_fio_is_idle(const struct tdl_fio *f);
  * Cost:    two syscalls the first time */
 bool tdl_fio_sqpoll_is_allowed(void);
 
-/* Whether the kernel has linux_aio and no filter forbids it; makes no context, since destroying one takes 30 ms or a thread.
+/* Whether the kernel has linux_aio and no filter forbids it; makes no context, since destroying one takes
+ * 30 ms or a thread.
  * Thread:  any
  * Owns:    nothing
  * Errors:  0, or the code with which io_setup is refused

@@ -1,5 +1,5 @@
-/* One file operation: what to do, the memory it uses, and its result.
- * The caller embeds it in an object of its own, prepares it with one call, and gives it to a context (fileio.h).
+/* One file operation: what to do, the memory it uses, and its result. The caller embeds it in an object of
+ * its own, prepares it with one call, and gives it to a context (fileio.h).
  *
  *     struct tdl_fop op;
  *     tdl_fop_read(&op, fd, buffer, sizeof buffer, 0);
@@ -11,7 +11,8 @@
  *     STAGED    goes to the kernel with the next flush
  *     INFLIGHT  the kernel or a worker holds it and its buffers
  *     DONE      has its result, lies in the context until reap returns it
- * IDLE -> WAITING -> STAGED -> INFLIGHT -> DONE -> IDLE; a cancel leads from WAITING or STAGED to DONE at once. */
+ * IDLE -> WAITING -> STAGED -> INFLIGHT -> DONE -> IDLE; a cancel leads from WAITING or STAGED to DONE at
+ * once. */
 #ifndef TREADLE_FOP_H
 #define TREADLE_FOP_H
 
@@ -122,16 +123,18 @@ struct tdl_fop {
  * Cost:    O(1), no syscall */
 void tdl_fop_nop(struct tdl_fop *op);
 
-/* Prepare a read of up to `length` bytes at `offset`; the result is the bytes read, 0 at the end of the file.
- * Regular files are read on until the length or the end is reached; pipes and devices return what one read gives.
+/* Prepare a read of up to `length` bytes at `offset`; the result is the bytes read, 0 at the end of the
+ * file. Regular files are read on until the length or the end is reached; pipes and devices return what
+ * one read gives.
  * Thread:  any; the operation must be IDLE
- * Owns:    the buffer stays valid and untouched until the operation is returned by reap or close; NULL where the context's
- *          options.provide makes it
+ * Owns:    the buffer stays valid and untouched until the operation is returned by reap or close; NULL
+ *          where the context's options.provide makes it
  * Errors:  none here; the result carries -errno, -ECANCELED after a cancel
  * Cost:    O(1), no syscall, no allocation */
 void tdl_fop_read(struct tdl_fop *op, int fd, void *buffer, size_t length, uint64_t offset);
 
-/* Prepare a write of `length` bytes at `offset`; the result is the bytes written, all unless an error stopped it midway.
+/* Prepare a write of `length` bytes at `offset`; the result is the bytes written, all unless an error
+ * stopped it midway.
  * Thread:  any; the operation must be IDLE
  * Owns:    the buffer stays valid and unchanged until the operation is returned
  * Errors:  none here; the result carries -errno when nothing was written
@@ -152,7 +155,8 @@ void tdl_fop_readv(struct tdl_fop *op, int fd, const struct iovec *vector, unsig
  * Cost:    O(1); a short transfer allocates a copy of the vector */
 void tdl_fop_writev(struct tdl_fop *op, int fd, const struct iovec *vector, unsigned count, uint64_t offset);
 
-/* Prepare an fsync: data and metadata of the file are on the disk when it is done. It does not wait for writes still in flight.
+/* Prepare an fsync: data and metadata of the file are on the disk when it is done. It does not wait for
+ * writes still in flight.
  * Thread:  any; the operation must be IDLE
  * Owns:    the descriptor stays open until the operation is returned
  * Errors:  none here; the result carries -errno
@@ -168,15 +172,17 @@ void tdl_fop_fdatasync(struct tdl_fop *op, int fd);
 
 /* Prepare an openat; the result is the new descriptor, always close-on-exec.
  * Thread:  any; the operation must be IDLE
- * Owns:    the path until the operation is returned; the descriptor is the caller's, also when it asked for a cancel too late
+ * Owns:    the path until the operation is returned; the descriptor is the caller's, also when it asked
+ *          for a cancel too late
  * Errors:  none here; the result carries -errno
  * Cost:    O(1), no syscall */
 void tdl_fop_open(struct tdl_fop *op, int directory_fd, const char *path, int flags, mode_t mode);
 
-/* Prepare a close of a descriptor. It goes behind what the context holds of that descriptor; what waits there for another
- * program is canceled by it.
+/* Prepare a close of a descriptor. It goes behind what the context holds of that descriptor; what waits
+ * there for another program is canceled by it.
  * Thread:  any; the operation must be IDLE
- * Owns:    the descriptor belongs to the operation from stage on; after -ECANCELED it is the caller's again
+ * Owns:    the descriptor belongs to the operation from stage on; after -ECANCELED it is the caller's
+ *          again
  * Errors:  none here; the result carries -errno
  * Cost:    O(1), no syscall */
 void tdl_fop_close(struct tdl_fop *op, int fd);
@@ -225,7 +231,8 @@ void tdl_fop_unlink(struct tdl_fop *op, int directory_fd, const char *path, int 
  * Cost:    O(1), no syscall */
 void tdl_fop_mkdir(struct tdl_fop *op, int directory_fd, const char *path, mode_t mode);
 
-/* Prepare a splice of up to `length` bytes, one of the two descriptors a pipe; TDL_FOP_POSITION stands for "no offset".
+/* Prepare a splice of up to `length` bytes, one of the two descriptors a pipe; TDL_FOP_POSITION stands for
+ * "no offset".
  * Thread:  any; the operation must be IDLE
  * Owns:    both descriptors stay open until the operation is returned
  * Errors:  none here; the result carries -errno, else the bytes moved by one call
@@ -233,10 +240,12 @@ void tdl_fop_mkdir(struct tdl_fop *op, int directory_fd, const char *path, mode_
 void tdl_fop_splice(struct tdl_fop *op, int in_fd, uint64_t in_offset, int out_fd, uint64_t out_offset,
                     size_t length, unsigned flags);
 
-/* Prepare a copy of up to `length` bytes between two files, in the kernel where both can, else through a buffer.
+/* Prepare a copy of up to `length` bytes between two files, in the kernel where both can, else through a
+ * buffer.
  * Thread:  any; the operation must be IDLE
  * Owns:    both descriptors stay open until the operation is returned
- * Errors:  none here; the result carries -errno when nothing was copied, else the bytes, fewer at the end of the source
+ * Errors:  none here; the result carries -errno when nothing was copied, else the bytes, fewer at the end
+ *          of the source
  * Cost:    O(1), no syscall; runs on a worker in every engine */
 void tdl_fop_copy(struct tdl_fop *op, int in_fd, uint64_t in_offset, int out_fd, uint64_t out_offset,
                   uint64_t length);
@@ -244,7 +253,8 @@ void tdl_fop_copy(struct tdl_fop *op, int in_fd, uint64_t in_offset, int out_fd,
 /* Prepare open, read and close of a whole file as one operation; the result is the bytes read.
  * A result equal to `length` says that the file may be longer.
  * Thread:  any; the operation must be IDLE
- * Owns:    path and buffer until the operation is returned, the buffer as for tdl_fop_read; no descriptor is ever the caller's
+ * Owns:    path and buffer until the operation is returned, the buffer as for tdl_fop_read; no descriptor
+ *          is ever the caller's
  * Errors:  none here; the result carries the first -errno of the three
  * Cost:    O(1), no syscall; one submission of four linked entries on a ring */
 void tdl_fop_read_file(struct tdl_fop *op, int directory_fd, const char *path, void *buffer, size_t length);

@@ -1,5 +1,5 @@
-/* The linux_aio engine: one io_submit per flush. It runs only positioned transfers and syncs of regular files and block
- * devices, since io_submit of anything else may block for ever; all others go to workers. */
+/* The linux_aio engine: one io_submit per flush. It runs only positioned transfers and syncs of regular
+ * files and block devices, since io_submit of anything else may block for ever; all others go to workers. */
 #include "../internal.h"
 #include "../workers.h"
 #include "retire.h"

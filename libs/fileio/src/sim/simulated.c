@@ -1,4 +1,5 @@
-/* The simulated engine: calls are made at once, and a generator decides when, in which order and how broken results come. */
+/* The simulated engine: calls are made at once, and a generator decides when, in which order and how
+ * broken results come. */
 #include "../internal.h"
 
 #include <sys/eventfd.h>

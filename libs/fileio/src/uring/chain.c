@@ -1,5 +1,5 @@
-/* A whole file as one submission: open, read, a probe that must find the end, close. They are linked and share a registered
- * file, of which there are so many that chains beyond them wait on the stage. */
+/* A whole file as one submission: open, read, a probe that must find the end, close. They are linked and
+ * share a registered file, of which there are so many that chains beyond them wait on the stage. */
 #include "uring.h"
 
 #include <fcntl.h>
@@ -83,7 +83,8 @@ void tdl__chain_cancel_probes(struct tdl_fio *f, struct tdl__uring *u)
     tdl__uring_kick(f, u, &u->main);
 }
 
-/* open, read, a probe that must find the end, close. The links after the read are hard: a short read is the normal case. */
+/* open, read, a probe that must find the end, close. The links after the read are hard: a short read is
+ * the normal case. */
 void tdl__chain_prepare(struct tdl_ring *r, struct tdl_fop *op)
 {
     TDL_ASSERT(tdl_ring_space(r) >= TDL__CHAIN_PARTS && op->engine.uring.slot < TDL__CHAIN_SLOTS);

@@ -1,4 +1,5 @@
-/* The second ring, whose submission queue a kernel thread polls: when it is there, when it is used, and its wake. */
+/* The second ring, whose submission queue a kernel thread polls: when it is there, when it is used, and
+ * its wake. */
 #include "../internal.h"
 #include "uring.h"
 
@@ -47,13 +48,14 @@ uint32_t tdl__power_of_two(uint32_t n)
     return power;
 }
 
-/* A second ring for the polling thread, so that its sleep costs nothing: the first submissions after a pause go through the
- * plain ring for the one system call that waking the thread would cost too. */
+/* A second ring for the polling thread, so that its sleep costs nothing: the first submissions after a
+ * pause go through the plain ring for the one system call that waking the thread would cost too. */
 void tdl__poller_open(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring_options wish)
 {
     TDL_ASSERT(u->poller.fd < 0 && u->epoll_fd < 0);
     wish.sqpoll = true;
-    /* The thread publishes its head late, so entries that completed may still look used: twice the limit never fills up. */
+    /* The thread publishes its head late, so entries that completed may still look used: twice the limit
+     * never fills up. */
     wish.sq_entries = tdl__power_of_two(2 * f->inflight_max < TDL__SUBMIT_ROOM_MIN ? TDL__SUBMIT_ROOM_MIN
                                                                                    : 2 * f->inflight_max);
     if (tdl_ring_open_proven(&u->poller, &wish) != 0) {
@@ -72,7 +74,8 @@ void tdl__poller_open(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring_o
     }
 }
 
-/* The polling thread takes published entries by itself; it is only woken, and waited for when the ring is full. */
+/* The polling thread takes published entries by itself; it is only woken, and waited for when the ring is
+ * full. */
 void tdl__poller_kick(struct tdl_fio *f, struct tdl_ring *r, bool full)
 {
     TDL_ASSERT((r->setup_flags & IORING_SETUP_SQPOLL) != 0);
@@ -114,8 +117,8 @@ struct tdl_ring *tdl__poller_choose(struct tdl_fio *f, struct tdl__uring *u)
     if (f->options.sqpoll_when_busy && !owner_is_busy(u, now)) {
         return &u->main;
     }
-    /* What the page cache holds is answered in the enter itself, and all but reads go on to kernel workers anyway: the thread
-     * would only spin while they work. */
+    /* What the page cache holds is answered in the enter itself, and all but reads go on to kernel workers
+     * anyway: the thread would only spin while they work. */
     const struct tdl_fop *first = tdl__fio_first(f);
     if (f->budget.hot || first == NULL || (first->code != TDL_FOP_READ && first->code != TDL_FOP_READV)) {
         return &u->main;

@@ -10,8 +10,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-/* Times that the kernel is asked again when it takes no entry before completions were read, or brings out those that did not
- * fit: each time it has more room, so more would only hide a fault. */
+/* Times that the kernel is asked again when it takes no entry before completions were read, or brings out
+ * those that did not fit: each time it has more room, so more would only hide a fault. */
 #define FULL_TRIES_MAX 3u
 #define OVERFLOW_TRIES_MAX 4u
 
@@ -118,10 +118,11 @@ static void watch_workers(struct tdl_fio *f, struct tdl__uring *u)
     f->deaf = false;
 }
 
-/* What must not be left to the kernel's entry. A terminal that is ready for one byte is written to in the enter itself, however
- * many there are, and the owner waits for its reader; so are other devices that do not know how not to wait, but not those that
- * are only memory. And a ring takes no lock on the position of a file: two reads get the same bytes, and a write that the
- * disk has no room for leaves the position at its beginning, so that the next one goes over it. */
+/* What must not be left to the kernel's entry. A terminal that is ready for one byte is written to in the
+ * enter itself, however many there are, and the owner waits for its reader; so are other devices that do
+ * not know how not to wait, but not those that are only memory. And a ring takes no lock on the position
+ * of a file: two reads get the same bytes, and a write that the disk has no room for leaves the position
+ * at its beginning, so that the next one goes over it. */
 static bool wants_call(const struct tdl_fop *op)
 {
     bool writes = tdl__fop_is_write(op);
@@ -166,7 +167,8 @@ static bool fill(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring *r)
 
 static void harvest(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring *r);
 
-/* The entries that the kernel did not take: their operations finish with its error, or go back to the stage. */
+/* The entries that the kernel did not take: their operations finish with its error, or go back to the
+ * stage. */
 static void refuse(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring *r, int error)
 {
     TDL_ASSERT(error < 0);
@@ -193,7 +195,8 @@ static void refuse(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring *r, 
     }
 }
 
-/* Publishes and enters until the kernel took every entry. It says EAGAIN and EBUSY when completions must be read first. */
+/* Publishes and enters until the kernel took every entry. It says EAGAIN and EBUSY when completions must
+ * be read first. */
 static void kick(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring *r, uint32_t wait,
                  uint64_t timeout_ns, int *waited)
 {
@@ -409,8 +412,9 @@ static int pin(struct tdl_fio *f, void *memory, size_t length)
     return rc < 0 ? rc : 0;
 }
 
-/* An entry's file is looked up when the kernel issues it: for the polling thread that is when it reads the entry. These three are
- * issued on a thread of the kernel's own, some time after the enter, and so are syncs, which change nothing of another file. */
+/* An entry's file is looked up when the kernel issues it: for the polling thread that is when it reads the
+ * entry. These three are issued on a thread of the kernel's own, some time after the enter, and so are
+ * syncs, which change nothing of another file. */
 static bool uring_borrows(const struct tdl_fio *f, const struct tdl_fop *op)
 {
     const struct tdl__uring *u = backend(f);

@@ -1,5 +1,5 @@
-/* Write batching: small messages are held for a moment, so that one system call sends several. A thread of the process
- * sends those that have waited for two milliseconds, whatever their owner does meanwhile.
+/* Write batching: small messages are held for a moment, so that one system call sends several. A thread of
+ * the process sends those that have waited for two milliseconds, whatever their owner does meanwhile.
  *
  * Example:
  *     struct tdl_hold hold;
@@ -19,9 +19,10 @@
  *   BUSY  the owner changes the held messages, or the thread sends them
  *   SENT  the thread has sent them; the owner takes what is left, and holds no more until tdl_hold_over
  *
- * The owner takes no lock: one locked operation of the processor for each call (MO-9), and a look at the clock when it begins to hold.
- * The thread is started by the first begin, looks every other millisecond while something is held now and then, sleeps without a
- * time limit when nothing has been for some looks, and is gone after the last close and before a fork.
+ * The owner takes no lock: one locked operation of the processor for each call (MO-9), and a look at the
+ * clock when it begins to hold. The thread is started by the first begin, looks every other millisecond
+ * while something is held now and then, sleeps without a time limit when nothing has been for some looks,
+ * and is gone after the last close and before a fork.
  */
 #ifndef TREADLE_HOLD_H
 #define TREADLE_HOLD_H
@@ -33,8 +34,8 @@
 extern "C" {
 #endif
 
-/* How long a message may wait, unless tdl_hold_set_limit says another time. What the kernel takes to wake the thread up comes on top:
- * two milliseconds together, where a processor is free. */
+/* How long a message may wait, unless tdl_hold_set_limit says another time. What the kernel takes to wake
+ * the thread up comes on top: two milliseconds together, where a processor is free. */
 #define TDL_HOLD_LIMIT_NS 1800000u
 
 /* The messages that one owner, a loop, holds. All fields are private to hold. */
@@ -49,7 +50,8 @@ struct tdl_hold {
     struct tdl_node link; /* in the list of open holds */
 };
 
-/* The held bytes of one socket. `owner` is the caller's; the other fields may be read once the block is taken. */
+/* The held bytes of one socket. `owner` is the caller's; the other fields may be read once the block is
+ * taken. */
 struct tdl_held {
     struct tdl_node node;
     char *data;
@@ -84,8 +86,9 @@ void tdl_hold_set_limit(struct tdl_hold *h, uint64_t limit_ns);
  * Cost:    O(1), of the last a thread's end */
 void tdl_hold_close(struct tdl_hold *h);
 
-/* Begins to hold bytes for a socket, behind those of others, with a copy of the first ones. With fd_now the thread
- * sends only while the number there is fd: before fd is closed another one must be written there.
+/* Begins to hold bytes for a socket, behind those of others, with a copy of the first ones. With fd_now
+ * the thread sends only while the number there is fd: before fd is closed another one must be written
+ * there.
  * Thread:  owner
  * Owns:    data until it returns; fd and fd_now stay valid until the take; the block is the hold's
  * Errors:  NULL if the hold is late, or there is no memory or no thread: the caller sends at once
@@ -95,7 +98,8 @@ struct tdl_held *tdl_hold_begin(struct tdl_hold *h, int fd, const int *fd_now, c
 /* Adds a copy of the bytes to a held block.
  * Thread:  owner
  * Owns:    data until it returns
- * Errors:  TDL_EAGAIN if the hold is late, TDL_ENOMEM; nothing has changed, and the caller takes the block and sends at once
+ * Errors:  TDL_EAGAIN if the hold is late, TDL_ENOMEM; nothing has changed, and the caller takes the block
+ *          and sends at once
  * Cost:    O(len), rarely an allocation */
 int tdl_held_append(struct tdl_hold *h, struct tdl_held *held, const void *data, size_t len);
 
@@ -120,8 +124,8 @@ void tdl_hold_take(struct tdl_hold *h, struct tdl_held *held);
  * Cost:    O(1) */
 void tdl_hold_end(struct tdl_hold *h, struct tdl_held *held);
 
-/* Says whether what was held had to be sent since the last tdl_hold_over: the owner is slow, or a fork came between, and
- * nothing more is held.
+/* Says whether what was held had to be sent since the last tdl_hold_over: the owner is slow, or a fork
+ * came between, and nothing more is held.
  * Thread:  owner
  * Owns:    nothing
  * Errors:  none
@@ -135,7 +139,8 @@ bool tdl_hold_is_late(const struct tdl_hold *h);
  * Cost:    O(1) */
 void tdl_hold_over(struct tdl_hold *h);
 
-/* Sends all that any hold of the process holds now, for a caller that is about to end the process or to replace it.
+/* Sends all that any hold of the process holds now, for a caller that is about to end the process or to
+ * replace it.
  * Thread:  any
  * Owns:    nothing
  * Errors:  none; what a socket does not take stays held

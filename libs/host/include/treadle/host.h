@@ -1,5 +1,5 @@
-/* A whole loop in plain C: a host for core's turns that parks on a wake, takes remote items from an inbox, and watches
- * descriptors by epoll once there are any.
+/* A whole loop in plain C: a host for core's turns that parks on a wake, takes remote items from an inbox,
+ * and watches descriptors by epoll once there are any.
  *
  * Example (run is what the program wants done):
  *     struct tdl_epoll_host host;
@@ -12,9 +12,9 @@
  *         tdl_epoll_host_close(&host);
  *     }
  *
- * States of a watch, in item.link.state: IDLE when nothing is due, QUEUED from a poll that found its descriptor ready until
- * its item runs, CANCELED when it was queued while its watch ended. Level-triggered: what an item leaves unread
- * queues it again in the next turn.
+ * States of a watch, in item.link.state: IDLE when nothing is due, QUEUED from a poll that found its
+ * descriptor ready until its item runs, CANCELED when it was queued while its watch ended.
+ * Level-triggered: what an item leaves unread queues it again in the next turn.
  */
 #ifndef TREADLE_HOST_H
 #define TREADLE_HOST_H

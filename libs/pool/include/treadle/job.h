@@ -17,7 +17,8 @@
  *   DONE       the result is complete and its link is in the inbox, or about to be; the owner's once received
  *   CANCELED   taken back before it started: `work` is never called; the pool calls `release`
  *   ABANDONED  given up: the pool calls `release`, on the worker if the call is still being made
- * Legal: IDLE to WAITING; WAITING to RUNNING, CANCELED or ABANDONED; RUNNING to DONE or ABANDONED; DONE to IDLE. */
+ * Legal: IDLE to WAITING; WAITING to RUNNING, CANCELED or ABANDONED; RUNNING to DONE or ABANDONED; DONE to
+ * IDLE. */
 #ifndef TREADLE_JOB_H
 #define TREADLE_JOB_H
 

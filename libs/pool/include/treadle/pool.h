@@ -1,7 +1,8 @@
 /* A pool of threads that make blocking calls, in classes with a limit each.
  *
- * A class has slots: that many of its jobs run at once, the others wait in order, and jobs of other classes
- * never wait for them. Threads start when a job needs one, at most one for each slot, and leave when idle.
+ * A class has slots: that many of its jobs run at once, the others wait in order, and jobs of other
+ * classes never wait for them. Threads start when a job needs one, at most one for each slot, and leave
+ * when idle.
  *
  * Example:
  *     struct tdl_pool *pool;
@@ -13,7 +14,7 @@
  * STATES
  *   OPEN     takes jobs
  *   CLOSED   tdl_pool_close was called; the memory lives until the last worker has left libc
- *   FORKED   an open pool in a forked child: takes jobs, and keeps those of before for tdl_pool_take_forked */
+ *   FORKED   an open pool in a forked child: takes jobs, and keeps the older ones for tdl_pool_take_forked */
 #ifndef TREADLE_POOL_H
 #define TREADLE_POOL_H
 

@@ -76,7 +76,8 @@ int tdl_lookup_forward(struct tdl_lookup *lookup, const char *node, const char *
 int tdl_lookup_reverse(struct tdl_lookup *lookup, const struct sockaddr *address, socklen_t length, int flags,
                        tdl_lookup_fn release);
 
-/* Starts the lookup as soon as the class has a slot; also one that was answered or was taken back after a fork.
+/* Starts the lookup as soon as the class has a slot; also one that was answered or was taken back after a
+ * fork.
  * Thread:  owner
  * Owns:    as tdl_pool_submit
  * Errors:  as tdl_pool_submit; the lookup may be submitted again or cleared then

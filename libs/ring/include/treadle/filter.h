@@ -1,6 +1,7 @@
-/* The readiness filter of a poller: tells from shared memory that a descriptor, as a rule an epoll's, did not become ready,
- * so that a poll which would not have waited can be left out. A small io_uring polls the descriptor once for many events,
- * and the kernel writes a completion when it becomes ready; to look for one costs a load.
+/* The readiness filter of a poller: tells from shared memory that a descriptor, as a rule an epoll's, did
+ * not become ready, so that a poll which would not have waited can be left out. A small io_uring polls the
+ * descriptor once for many events, and the kernel writes a completion when it becomes ready; to look for
+ * one costs a load.
  *
  * Example (fd is the poller's, poll_now polls it without waiting and says whether it found something):
  *     struct tdl_filter filter;
@@ -14,8 +15,9 @@
  *     tdl_filter_disarm(&filter); // before a poll that waits: an armed one makes each wake-up dearer
  *     tdl_filter_close(&filter);
  *
- * Completions are taken before a poll, never behind it: the poll then finds what they told of, and what comes while it is
- * under way is told of again. MO-7: the kernel writes the completion tail and the flags; they are read with acquire.
+ * Completions are taken before a poll, never behind it: the poll then finds what they told of, and what
+ * comes while it is under way is told of again. MO-7: the kernel writes the completion tail and the flags;
+ * they are read with acquire.
  *
  * In a forked child a filter begins anew by itself and leaves the parent's alone.
  */
@@ -55,8 +57,8 @@ struct tdl_filter {
  * Cost:    O(1), no system call */
 void tdl_filter_init(struct tdl_filter *f, bool off);
 
-/* True when the poll of `fd` may be left out: nothing became ready since the last one. Arms the filter after some empty
- * polls, and says false in that turn, which covers what came before.
+/* True when the poll of `fd` may be left out: nothing became ready since the last one. Arms the filter
+ * after some empty polls, and says false in that turn, which covers what came before.
  * Thread:  owner
  * Owns:    `fd` stays open and the same until tdl_filter_disarm or tdl_filter_close
  * Errors:  none; where the kernel refuses, it is false from then on

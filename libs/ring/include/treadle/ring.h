@@ -1,5 +1,5 @@
-/* One io_uring, its memory mapped by hand: submission entries, completions, and the call that exchanges them. It knows
- * nothing of operations; its user fills entries (ring_abi.h) and reads completions.
+/* One io_uring, its memory mapped by hand: submission entries, completions, and the call that exchanges
+ * them. It knows nothing of operations; its user fills entries (ring_abi.h) and reads completions.
  *
  * Example:
  *     struct tdl_ring ring;
@@ -13,8 +13,9 @@
  *         tdl_ring_close(&ring);
  *     }
  *
- * MEMORY ORDER: who fills entries publishes the tail with release, and the reader of a tail loads it with acquire (MO-7);
- * with a polling kernel thread a full fence stands between the tail and the look at NEED_WAKEUP (MO-6).
+ * MEMORY ORDER: who fills entries publishes the tail with release, and the reader of a tail loads it with
+ * acquire (MO-7); with a polling kernel thread a full fence stands between the tail and the look at
+ * NEED_WAKEUP (MO-6).
  */
 #ifndef TREADLE_RING_H
 #define TREADLE_RING_H
@@ -32,13 +33,12 @@ extern "C" {
 #endif
 
 struct tdl_ring_options {
-    uint32_t sq_entries; /* submission entries wanted */
-    uint32_t cq_entries; /* completions that fit; 0 is twice the submission entries */
-    uint32_t flags_mask; /* setup flags that may be tried; 0 is all of them */
-    uint32_t
-        flags_exact; /* these setup flags and no others, or the ring is refused; 0 steps down from the newest set */
-    bool sqpoll;     /* a kernel thread that polls the submission queue */
-    bool any_thread; /* several threads enter, one at a time */
+    uint32_t sq_entries;  /* submission entries wanted */
+    uint32_t cq_entries;  /* completions that fit; 0 is twice the submission entries */
+    uint32_t flags_mask;  /* setup flags that may be tried; 0 is all of them */
+    uint32_t flags_exact; /* these setup flags or a refusal; 0 steps down from the newest set */
+    bool sqpoll;          /* a kernel thread that polls the submission queue */
+    bool any_thread;      /* several threads enter, one at a time */
 };
 
 struct tdl_ring {
@@ -69,7 +69,8 @@ struct tdl_ring {
  * Cost:    some system calls */
 int tdl_ring_open(struct tdl_ring *r, const struct tdl_ring_options *options);
 
-/* Opens a ring and sends one no-op through it: a filter of system calls may allow the setup and refuse the entering.
+/* Opens a ring and sends one no-op through it: a filter of system calls may allow the setup and refuse the
+ * entering.
  * Thread:  as tdl_ring_open
  * Owns:    as tdl_ring_open
  * Errors:  a negative errno; the ring is closed then
@@ -83,7 +84,8 @@ int tdl_ring_open_proven(struct tdl_ring *r, const struct tdl_ring_options *opti
  * Cost:    some system calls */
 void tdl_ring_close(struct tdl_ring *r);
 
-/* Closes the descriptor alone, in a forked child, where the maps are not (MADV_DONTFORK). Nothing else may be called there.
+/* Closes the descriptor alone, in a forked child, where the maps are not (MADV_DONTFORK). Nothing else may
+ * be called there.
  * Thread:  any
  * Owns:    the parent's ring is left alone
  * Errors:  none
@@ -111,8 +113,8 @@ struct io_uring_sqe *tdl_ring_sqe(struct tdl_ring *r);
  * Cost:    one store, one load */
 uint32_t tdl_ring_publish(struct tdl_ring *r);
 
-/* Takes back the entries that the kernel did not consume; returns how many. Not with a polling thread, which may be
- * reading them.
+/* Takes back the entries that the kernel did not consume; returns how many. Not with a polling thread,
+ * which may be reading them.
  * Thread:  owner
  * Owns:    the entries are the caller's again
  * Errors:  none
@@ -126,10 +128,12 @@ uint32_t tdl_ring_retract(struct tdl_ring *r);
  * Cost:    one full fence */
 bool tdl_ring_sleeps(const struct tdl_ring *r);
 
-/* io_uring_enter: submits published entries, waits for `wait` completions; a timeout_ns of UINT64_MAX is none.
+/* io_uring_enter: submits published entries, waits for `wait` completions; a timeout_ns of UINT64_MAX is
+ * none.
  * Thread:  owner
  * Owns:    nothing
- * Errors:  the count of entries taken, or a negative errno: -EINTR, -ETIME, -EBUSY when completions must be read first
+ * Errors:  the count of entries taken, or a negative errno: -EINTR, -ETIME, -EBUSY when completions must
+ *          be read first
  * Cost:    one system call */
 int tdl_ring_enter(const struct tdl_ring *r, uint32_t submit, uint32_t wait, uint32_t flags,
                    uint64_t timeout_ns);
@@ -171,7 +175,8 @@ TDL_INLINE void tdl_ring_seen(struct tdl_ring *r, uint32_t count)
     tdl_store_release_shared_u32(r->cq_head, *r->cq_head + count); /* MO-7 */
 }
 
-/* True when completions lie in the kernel, not in the ring: they overflowed, or work waits for this thread to enter.
+/* True when completions lie in the kernel, not in the ring: they overflowed, or work waits for this thread
+ * to enter.
  * Thread:  owner
  * Owns:    nothing
  * Errors:  none

@@ -1,5 +1,6 @@
-/* The kernel's io_uring interface: its header, the names that older headers lack, and the filling of submission entries.
- * Of liburing only such small things would be used, and a program that links this library would need it as well.
+/* The kernel's io_uring interface: its header, the names that older headers lack, and the filling of
+ * submission entries. Of liburing only such small things would be used, and a program that links this
+ * library would need it as well.
  *
  * Example:
  *     struct io_uring_sqe entry = {0};
@@ -70,8 +71,8 @@ TDL_INLINE void tdl_sqe_fill(struct io_uring_sqe *sqe, uint8_t code, int fd, con
     sqe->off = offset;
 }
 
-/* Fills a cleared entry with a poll of a descriptor for poll(2)'s events, which as two halves stand in the order of a
- * little-endian machine, whatever this one is.
+/* Fills a cleared entry with a poll of a descriptor for poll(2)'s events, which as two halves stand in the
+ * order of a little-endian machine, whatever this one is.
  * Thread:  the ring's owner
  * Owns:    nothing
  * Errors:  none
