@@ -252,7 +252,7 @@ def test_an_aborted_endpoint_holds_nothing(tmp_path):
         peer.close()
         return size > 0
 
-    assert both(case) == [True, False]
+    assert both(case) == [sys.version_info < (3, 15), False]
 
 
 def test_a_queued_datagram_counts_its_header_from_python_3_13_on(tmp_path):

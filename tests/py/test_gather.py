@@ -8,6 +8,7 @@ import select
 import signal
 import socket
 import struct
+import sys
 import threading
 
 import pytest
@@ -530,7 +531,8 @@ def test_writelines_with_a_wrong_line_sends_none_of_them(family):
             t.log(take(peer, 1), take(peer))
         await end(protocol, transport, peer)
 
-    same(case, family)
+    if sys.version_info < (3, 15):  # asyncio's keeps the lines before the wrong one there, and sends nothing from then on
+        same(case, family)
     assert alone(case, family, factory=twin.patient_loop) == [("refused", 0), (b"x", b"")] * 2
 
 
