@@ -130,6 +130,9 @@ void tdl__uvpriv_close(uv_poll_t *poll, uv_close_cb closed)
         return;
     }
     if (tdl__uvpriv_known(poll->loop)) {
+        if (uv_is_active((uv_handle_t *)poll)) { /* its number stands in libuv's table of watchers */
+            (void)uv_poll_stop(poll);
+        }
         park(poll);
     }
     uv_close((uv_handle_t *)poll, closed);
