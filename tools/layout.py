@@ -11,7 +11,6 @@ import sys
 
 VERSION = 14
 FOLDERS = ("libs", "cli", "tests", "perf", "examples")
-LATER = {("libs", "pyloop")}
 SKIPPED = 77
 
 
@@ -30,7 +29,7 @@ def find_formatter():
 def sources(root):
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
-            if path.suffix in (".c", ".h", ".cpp") and path.relative_to(root).parts[:2] not in LATER:
+            if path.suffix in (".c", ".h", ".cpp"):
                 yield path
 
 
