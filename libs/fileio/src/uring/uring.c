@@ -191,7 +191,12 @@ static void refuse(struct tdl_fio *f, struct tdl__uring *u, struct tdl_ring *r, 
         if (op->code == TDL_FOP_READ_FILE) {
             tdl__chain_give_slot(u, op);
         }
-        tdl__fio_finish(f, op, error);
+        /* A close always frees its number, so the one who asked need not ask again. */
+        int64_t result = error;
+        if (op->code == TDL_FOP_CLOSE) {
+            result = close(op->fd) == 0 ? 0 : -errno;
+        }
+        tdl__fio_finish(f, op, result);
     }
 }
 
