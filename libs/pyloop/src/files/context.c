@@ -18,152 +18,6 @@ static FileOp *op_of(struct tdl_link *link)
     return TDL_CONTAINER_OF(tdl_fop_of(link), FileOp, fop);
 }
 
-/* A task's wake-up calls result() by name on anything but asyncio's own future, which costs a tenth of an operation. */
-static PyObject *finished_future(FilesState *st, PyObject *loop)
-{
-    PyObject *kwnames = Py_BuildValue("(s)", "loop");
-    PyObject *future = kwnames != NULL ? PyObject_Vectorcall(st->future_type, &loop, 0, kwnames) : NULL;
-    Py_XDECREF(kwnames);
-    PyObject *set = future != NULL ? PyObject_CallMethodOneArg(future, st->str_set_result, Py_None) : NULL;
-    if (set == NULL) {
-        Py_XDECREF(future);
-        return NULL;
-    }
-    Py_DECREF(set);
-    return future;
-}
-
-static int bind_loop(FileContext *c)
-{
-    /* Whoever a step wakes runs on the step's own loop. */
-    if (c->dispatching && c->step_thread == PyThread_get_thread_ident()) {
-        return 0;
-    }
-    PyObject *loop = tdl__files_running_loop(c->state);
-    if (loop == NULL || loop == c->loop) {
-        Py_XDECREF(loop);
-        return loop != NULL ? 0 : -1;
-    }
-    if (c->loop != NULL) {
-        Py_DECREF(loop);
-        PyErr_SetString(PyExc_RuntimeError, "file context belongs to another event loop");
-        return -1;
-    }
-    int fd = tdl_fio_fd(&c->fio);
-    if (fd < 0) {
-        Py_DECREF(loop);
-        errno = -fd;
-        PyErr_SetFromErrno(PyExc_OSError);
-        return -1;
-    }
-    Py_XSETREF(c->done, finished_future(c->state, loop));
-    Py_XSETREF(c->on_step, PyObject_GetAttrString((PyObject *)c, "_step"));
-    Py_XSETREF(c->on_ready, PyObject_GetAttrString((PyObject *)c, "_ready"));
-    PyObject *number = PyLong_FromLong(fd);
-    PyObject *done =
-        c->done != NULL && c->on_step != NULL && c->on_ready != NULL && number != NULL
-            ? PyObject_CallMethodObjArgs(loop, c->state->str_add_reader, number, c->on_ready, NULL)
-            : NULL;
-    Py_XDECREF(number);
-    if (done == NULL) {
-        Py_DECREF(loop);
-        return -1;
-    }
-    Py_DECREF(done);
-    if (c->loop != NULL || c->closed) {
-        Py_DECREF(loop);
-        PyErr_SetString(PyExc_RuntimeError, "file context was bound or closed while its loop was told of it");
-        return -1;
-    }
-    c->loop = loop;
-    c->native = PyObject_TypeCheck(loop, tdl__state_of_type(Py_TYPE((PyObject *)c))->loop_type) != 0;
-    c->reader_fd = fd;
-    return 0;
-}
-
-static int step_soon(FileContext *c)
-{
-    PyObject *loop = Py_NewRef(c->loop), *on_step = Py_NewRef(c->on_step);
-    PyObject *handle = PyObject_CallMethodOneArg(loop, c->state->str_call_soon, on_step);
-    Py_DECREF(loop);
-    Py_DECREF(on_step);
-    if (handle == NULL) {
-        return -1;
-    }
-    Py_DECREF(handle);
-    c->soon = true;
-    return 0;
-}
-
-int tdl__files_schedule(FileContext *c)
-{
-    if (c->soon || c->listed || c->dispatching || c->loop == NULL || c->closed) {
-        return 0;
-    }
-    if (c->native && !tdl_fio_has_finished(&c->fio)) {
-        c->next_staged = TDL_LOOP(c->loop)->files;
-        TDL_LOOP(c->loop)->files = c;
-        TDL_LOOP(c->loop)->staged = true;
-        c->listed = true;
-        return 0;
-    }
-    return step_soon(c);
-}
-
-/* treadle's loop submits what its turn staged, without a callback of its own. */
-static void before_poll(TdlLoop *loop)
-{
-    FileContext *c;
-    while ((c = loop->files) != NULL) {
-        loop->files = c->next_staged;
-        c->next_staged = NULL;
-        c->listed = false;
-        (void)tdl_fio_flush(&c->fio);
-        bool more = tdl_fio_wants_flush(&c->fio) || tdl_fio_has_finished(&c->fio);
-        if (more && !c->soon) {
-            Py_INCREF(c);
-            if (step_soon(c) < 0) {
-                PyErr_WriteUnraisable((PyObject *)c);
-            }
-            Py_DECREF(c);
-        }
-    }
-}
-
-const struct tdl_part tdl__files_part = {.before_poll = before_poll};
-
-static void leave_list(FileContext *c)
-{
-    FileContext **at = &TDL_LOOP(c->loop)->files;
-    while (*at != c) {
-        at = &(*at)->next_staged;
-    }
-    *at = c->next_staged;
-    c->next_staged = NULL;
-    c->listed = false;
-}
-
-static void unbind_loop(FileContext *c)
-{
-    if (c->listed) {
-        leave_list(c);
-    }
-    if (c->reader_fd >= 0) {
-        PyObject *loop = Py_NewRef(c->loop);
-        PyObject *number = PyLong_FromLong(c->reader_fd);
-        c->reader_fd = -1;
-        PyObject *done =
-            number != NULL ? PyObject_CallMethodOneArg(loop, c->state->str_remove_reader, number) : NULL;
-        Py_XDECREF(number);
-        Py_XDECREF(done);
-        /* A closed loop has forgotten its readers already. */
-        PyErr_Clear();
-        Py_DECREF(loop);
-    }
-    Py_CLEAR(c->on_step);
-    Py_CLEAR(c->on_ready);
-}
-
 static int stage(FileContext *c, FileOp *op)
 {
     int rc = tdl_fio_stage(&c->fio, &op->fop);
@@ -178,7 +32,7 @@ static int stage(FileContext *c, FileOp *op)
 }
 
 /* The last one out closes it. */
-static void shut_waiters(FileContext *c)
+void tdl__files_shut_waiters(FileContext *c)
 {
     if (c->waiters == 0 && c->closing_fd >= 0) {
         (void)close(c->closing_fd);
@@ -186,7 +40,7 @@ static void shut_waiters(FileContext *c)
     }
 }
 
-static int check_open(const FileContext *c)
+int tdl__files_check_open(const FileContext *c)
 {
     if (c->closed) {
         PyErr_SetString(PyExc_RuntimeError, "file context is closed");
@@ -198,14 +52,14 @@ static int check_open(const FileContext *c)
 /* The first step of an await: answered at once, or staged. */
 int tdl__files_start(FileContext *c, FileOp *op)
 {
-    if (check_open(c) < 0) {
+    if (tdl__files_check_open(c) < 0) {
         return -1;
     }
     if (tdl_fio_try(&c->fio, &op->fop) == 1) {
         tdl__files_op_settle(op);
         return 0;
     }
-    if (bind_loop(c) < 0 || stage(c, op) < 0) {
+    if (tdl__files_bind_loop(c) < 0 || stage(c, op) < 0) {
         return -1;
     }
     bool work = tdl_fio_wants_flush(&c->fio) || tdl_fio_has_finished(&c->fio);
@@ -215,11 +69,11 @@ int tdl__files_start(FileContext *c, FileOp *op)
 int tdl__files_submit(FileContext *c, FileOp *op)
 {
     op->raw = true;
-    return check_open(c) < 0 ? -1 : stage(c, op);
+    return tdl__files_check_open(c) < 0 ? -1 : stage(c, op);
 }
 
 /* The context's reference becomes the caller's. */
-static FileOp *give_back(struct tdl_queue *finished)
+FileOp *tdl__files_give_back(struct tdl_queue *finished)
 {
     struct tdl_link *link = tdl_queue_pop(finished);
     if (link == NULL) {
@@ -242,7 +96,7 @@ static int dispatch(FileContext *c, struct tdl_queue *finished, size_t count)
     PyObject *stopped = NULL;
     size_t left = count < WAKES_MAX ? count : WAKES_MAX;
     FileOp *op;
-    while ((left > 0 || c->closed) && (op = give_back(finished)) != NULL) {
+    while ((left > 0 || c->closed) && (op = tdl__files_give_back(finished)) != NULL) {
         tdl_fio_share(&c->fio, left > 0 ? left-- : 1);
         if (tdl__files_op_wake(op, stopped == NULL) < 0) {
             if (stopped == NULL && !PyErr_ExceptionMatches(PyExc_Exception)) {
@@ -339,11 +193,11 @@ static int close_context(FileContext *c)
     c->closed = true;
     if (c->closing_fd >= 0) {
         (void)eventfd_write(c->closing_fd, 1);
-        shut_waiters(c);
+        tdl__files_shut_waiters(c);
     }
     struct tdl_queue finished;
     tdl_queue_init(&finished);
-    unbind_loop(c);
+    tdl__files_unbind_loop(c);
     PyThreadState *save = PyEval_SaveThread();
     int rc = tdl_fio_close(&c->fio, &finished);
     PyEval_RestoreThread(save);
@@ -352,7 +206,7 @@ static int close_context(FileContext *c)
         PyBuffer_Release(&c->pinned);
     }
     FileOp *op;
-    while ((op = give_back(&finished)) != NULL) {
+    while ((op = tdl__files_give_back(&finished)) != NULL) {
         /* On a closed loop nobody waits any more. */
         if (c->loop != NULL && op->owner == NULL && tdl__files_op_wake(op, false) < 0) {
             PyErr_Clear();
@@ -368,7 +222,7 @@ static int close_context(FileContext *c)
 PyObject *tdl__files_register(PyObject *self, PyObject *memory)
 {
     FileContext *c = TDL_FILE_CONTEXT(self);
-    if (check_open(c) < 0) {
+    if (tdl__files_check_open(c) < 0) {
         return NULL;
     }
     Py_buffer view;
@@ -401,204 +255,15 @@ PyObject *tdl__files_context_close(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-PyObject *tdl__files_context_submit(PyObject *self, PyObject *op)
-{
-    FileContext *c = TDL_FILE_CONTEXT(self);
-    if (!Py_IS_TYPE(op, c->state->op_type) || TDL_FILE_OP(op)->context != c ||
-        TDL_FILE_OP(op)->phase != FILES_NEW) {
-        PyErr_SetString(PyExc_TypeError, "submit() takes a fresh operation of this context");
-        return NULL;
-    }
-    if (tdl__files_submit(c, TDL_FILE_OP(op)) < 0) {
-        return NULL;
-    }
-    Py_RETURN_NONE;
-}
-
-PyObject *tdl__files_flush(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    FileContext *c = TDL_FILE_CONTEXT(self);
-    tdl_fio_step(&c->fio);
-    int count = check_open(c) < 0 ? -1 : tdl_fio_flush(&c->fio);
-    if (count < 0) {
-        if (!PyErr_Occurred()) {
-            errno = -count;
-            PyErr_SetFromErrno(PyExc_OSError);
-        }
-        return NULL;
-    }
-    return PyLong_FromLong(count);
-}
-
-PyObject *tdl__files_reap(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    FileContext *c = TDL_FILE_CONTEXT(self);
-    struct tdl_queue finished;
-    tdl_queue_init(&finished);
-    PyObject *list = PyList_New(0);
-    if (list == NULL || c->closed) {
-        return list;
-    }
-    tdl_fio_step(&c->fio);
-    (void)tdl_fio_reap(&c->fio, &finished);
-    FileOp *op;
-    while ((op = give_back(&finished)) != NULL) {
-        /* What is awaited is not the caller's: its task goes on. */
-        if (op->raw ? PyList_Append(list, (PyObject *)op) < 0 : tdl__files_op_wake(op, false) < 0) {
-            PyErr_WriteUnraisable(self);
-        }
-        Py_DECREF(op);
-    }
-    if (tdl_fio_wants_flush(&c->fio)) {
-        (void)tdl_fio_flush(&c->fio);
-    }
-    return list;
-}
-
-PyObject *tdl__files_context_cancel(PyObject *self, PyObject *op)
-{
-    FileContext *c = TDL_FILE_CONTEXT(self);
-    if (!Py_IS_TYPE(op, c->state->op_type) || TDL_FILE_OP(op)->context != c) {
-        PyErr_SetString(PyExc_TypeError, "cancel() takes an operation of this context");
-        return NULL;
-    }
-    int rc = c->closed ? -ENOENT : tdl_fio_cancel(&c->fio, &TDL_FILE_OP(op)->fop);
-    if (rc == 0 && c->loop != NULL && tdl__files_schedule(c) < 0) {
-        return NULL;
-    }
-    return PyLong_FromLong(rc);
-}
-
-/* The descriptor that shows results; -1 with an exception. */
-static int fd_of(FileContext *c)
-{
-    if (check_open(c) < 0) {
-        return -1;
-    }
-    int fd = tdl_fio_fd(&c->fio);
-    if (fd < 0) {
-        errno = -fd;
-        PyErr_SetFromErrno(PyExc_OSError);
-        return -1;
-    }
-    return fd;
-}
-
-PyObject *tdl__files_fileno(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    int fd = fd_of(TDL_FILE_CONTEXT(self));
-    return fd >= 0 ? PyLong_FromLong(fd) : NULL;
-}
-
-/* Whether an operation of the context that has begun, or is about to, uses this descriptor. */
-PyObject *tdl__files_uses(PyObject *self, PyObject *arg)
-{
-    FileContext *c = TDL_FILE_CONTEXT(self);
-    int fd;
-    if (!tdl__files_fd_from(arg, &fd)) {
-        return NULL;
-    }
-    return PyBool_FromLong(!c->closed && tdl_fio_names(&c->fio, fd));
-}
-
-/* Milliseconds for poll(), -1 for ever; more than it can hold is as good as for ever. */
-static int milliseconds_of(double seconds)
-{
-    if (seconds < 0 || isnan(seconds) || seconds >= INT_MAX / 1000) {
-        return -1;
-    }
-    return (int)(seconds * 1000 + 0.999);
-}
-
-/* Beside the descriptor that tells of results, the one that tells of the end. A negative code is an errno. */
-static int wait_for_results(FileContext *c, int fd, double seconds)
-{
-    if (c->closing_fd < 0) {
-        c->closing_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    }
-    struct pollfd both[] = {{.fd = fd, .events = POLLIN, .revents = 0},
-                            {.fd = c->closing_fd, .events = POLLIN, .revents = 0}};
-    c->waiters++;
-    PyThreadState *save = PyEval_SaveThread();
-    int ready = poll(both, 2, milliseconds_of(seconds));
-    ready = ready < 0 ? -errno : ready;
-    PyEval_RestoreThread(save);
-    c->waiters--;
-    if (c->closed) {
-        shut_waiters(c);
-    }
-    return ready;
-}
-
-static double seconds_now(void)
+double tdl__files_seconds_now(void)
 {
     return (double)tdl_clock_ns() * 1e-9;
-}
-
-PyObject *tdl__files_wait(PyObject *self, PyObject *arg)
-{
-    FileContext *c = TDL_FILE_CONTEXT(self);
-    double seconds = PyFloat_AsDouble(arg);
-    if (seconds == -1 && PyErr_Occurred()) {
-        return NULL;
-    }
-    int fd = fd_of(c);
-    if (fd < 0) {
-        return NULL;
-    }
-    int ready = 1;
-    double end = seconds_now() + seconds;
-    while (!tdl_fio_has_finished(&c->fio)) {
-        ready = wait_for_results(c, fd, seconds);
-        if ((ready == -EINTR && PyErr_CheckSignals() < 0) || check_open(c) < 0) {
-            return NULL;
-        }
-        if (ready != -EINTR) {
-            break;
-        }
-        /* The signal's handler had nothing against waiting on. */
-        if (seconds >= 0) {
-            seconds = fmax(0, end - seconds_now());
-        }
-        ready = 1;
-    }
-    if (ready < 0) {
-        errno = -ready;
-        return PyErr_SetFromErrno(PyExc_OSError);
-    }
-    return PyBool_FromLong(ready > 0);
-}
-
-static const char *const mode_names[] = {"adaptive", "deferred", "immediate"};
-
-PyObject *tdl__files_caps(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    FileContext *c = TDL_FILE_CONTEXT(self);
-    if (check_open(c) < 0) {
-        return NULL;
-    }
-    int rc = tdl_fio_start(&c->fio);
-    if (rc < 0) {
-        errno = -rc;
-        return PyErr_SetFromErrno(PyExc_OSError);
-    }
-    const struct tdl_fio_caps *caps = tdl_fio_caps(&c->fio);
-    const struct tdl_fio_stats *stats = tdl_fio_stats(&c->fio);
-    return Py_BuildValue("{s:s,s:s,s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:O,s:O,s:K,s:K,s:K,s:K,s:K,s:K}", "engine",
-                         tdl_fio_engine_name(caps->engine), "mode", mode_names[caps->mode], "refused",
-                         tdl_fio_engine_name(caps->refused_engine), "refused_code", caps->refused_code,
-                         "max_requests", caps->inflight_max, "ring_flags", caps->ring_flags, "sq_entries",
-                         caps->sq_entries, "cq_entries", caps->cq_entries, "kernel_ops", caps->kernel_ops,
-                         "sqpoll", caps->sqpoll ? Py_True : Py_False, "single_syscall",
-                         caps->single_syscall ? Py_True : Py_False, "submissions", stats->submissions,
-                         "submit_calls", stats->submit_calls, "other_calls", stats->other_calls, "completed",
-                         stats->completed, "inlined", stats->inlined, "polled", stats->polled);
 }
 
 static int mode_of(const char *name)
 {
     for (int mode = 0; mode < 3; mode++) {
-        if (strcmp(mode_names[mode], name) == 0) {
+        if (strcmp(tdl__files_mode_names[mode], name) == 0) {
             return mode;
         }
     }

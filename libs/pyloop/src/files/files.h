@@ -178,4 +178,50 @@ PyObject *tdl__files_wait(PyObject *self, PyObject *arg);
 PyObject *tdl__files_write(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *tdl__files_writev(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 
+/* op.c and result.c share */
+PyObject *tdl__files_op_bytes_value(FileOp *op);
+PyObject *tdl__files_op_take(FileOp *op);
+void tdl__files_op_release_buffers(FileOp *op);
+
+/* op.c and await.c share */
+PyObject *tdl__files_op_await(PyObject *self);
+PyObject *tdl__files_op_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *tdl__files_op_close(PyObject *self, PyObject *Py_UNUSED(ignored));
+PyObject *tdl__files_op_iternext(PyObject *self);
+PyObject *tdl__files_op_keep(PyObject *self, PyObject *Py_UNUSED(ignored));
+PyObject *tdl__files_op_send(PyObject *self, PyObject *value);
+PyObject *tdl__files_op_throw(PyObject *self, PyObject *args);
+void tdl__files_abandon(FileOp *op);
+
+/* op.c and future.c share */
+PyObject *tdl__files_op_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                                          PyObject *kwnames);
+PyObject *tdl__files_op_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored));
+PyObject *tdl__files_op_done(PyObject *self, PyObject *Py_UNUSED(ignored));
+PyObject *tdl__files_op_exception(PyObject *self, PyObject *ignored);
+PyObject *tdl__files_op_get_loop(PyObject *self, PyObject *Py_UNUSED(ignored));
+PyObject *tdl__files_op_remove_done_callback(PyObject *self, PyObject *callback);
+PyObject *tdl__files_op_result(PyObject *self, PyObject *Py_UNUSED(ignored));
+
+/* context.c and bind.c share */
+int tdl__files_bind_loop(FileContext *c);
+void tdl__files_unbind_loop(FileContext *c);
+
+/* context.c and by_hand.c share */
+FileOp *tdl__files_give_back(struct tdl_queue *finished);
+double tdl__files_seconds_now(void);
+extern const char *const tdl__files_mode_names[];
+int tdl__files_check_open(const FileContext *c);
+void tdl__files_shut_waiters(FileContext *c);
+
+/* prepare.c and prepare_paths.c share */
+FileOp *tdl__files_on_fd(PyObject *self, PyObject *arg, int *fd);
+PyObject *tdl__files_encoded_path(PyObject *path, PyObject **text);
+PyObject *tdl__files_unmade(FileOp *op);
+PyObject *tdl__files_with_bytes(FileOp *op, Py_ssize_t size);
+bool tdl__files_counted(const char *name, Py_ssize_t nargs, Py_ssize_t low, Py_ssize_t high);
+bool tdl__files_int_from(PyObject *const *args, Py_ssize_t nargs, Py_ssize_t index, int preset, int *value);
+bool tdl__files_size_from(PyObject *arg, Py_ssize_t *size);
+const char *tdl__files_path_into(FileOp *op, PyObject *path);
+
 #endif

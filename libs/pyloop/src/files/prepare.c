@@ -10,7 +10,7 @@
 #define BYTES_LATER_MAX (512 << 10)
 
 /* Between low and high arguments, else a TypeError. */
-static bool counted(const char *name, Py_ssize_t nargs, Py_ssize_t low, Py_ssize_t high)
+bool tdl__files_counted(const char *name, Py_ssize_t nargs, Py_ssize_t low, Py_ssize_t high)
 {
     if (nargs >= low && nargs <= high) {
         return true;
@@ -60,7 +60,7 @@ static bool offset_from(PyObject *const *args, Py_ssize_t nargs, Py_ssize_t inde
     return true;
 }
 
-static bool size_from(PyObject *arg, Py_ssize_t *size)
+bool tdl__files_size_from(PyObject *arg, Py_ssize_t *size)
 {
     *size = PyLong_AsSsize_t(arg);
     if (*size >= 0) {
@@ -72,7 +72,7 @@ static bool size_from(PyObject *arg, Py_ssize_t *size)
     return false;
 }
 
-static bool int_from(PyObject *const *args, Py_ssize_t nargs, Py_ssize_t index, int preset, int *value)
+bool tdl__files_int_from(PyObject *const *args, Py_ssize_t nargs, Py_ssize_t index, int preset, int *value)
 {
     *value = preset;
     if (index >= nargs) {
@@ -91,7 +91,7 @@ static bool int_from(PyObject *const *args, Py_ssize_t nargs, Py_ssize_t index, 
 }
 
 /* A path as the kernel gets it, and its text as errors of CPython have it. */
-static PyObject *encoded_path(PyObject *path, PyObject **text)
+PyObject *tdl__files_encoded_path(PyObject *path, PyObject **text)
 {
     PyObject *encoded = NULL;
     *text = PyOS_FSPath(path);
@@ -102,25 +102,25 @@ static PyObject *encoded_path(PyObject *path, PyObject **text)
 }
 
 /* The operation keeps the encoded path for the kernel and its text for the error. */
-static const char *path_into(FileOp *op, PyObject *path)
+const char *tdl__files_path_into(FileOp *op, PyObject *path)
 {
-    op->path = encoded_path(path, &op->filename);
+    op->path = tdl__files_encoded_path(path, &op->filename);
     return op->path != NULL ? PyBytes_AS_STRING(op->path) : NULL;
 }
 
-static PyObject *unmade(FileOp *op)
+PyObject *tdl__files_unmade(FileOp *op)
 {
     Py_DECREF(op);
     return NULL;
 }
 
-static PyObject *with_bytes(FileOp *op, Py_ssize_t size)
+PyObject *tdl__files_with_bytes(FileOp *op, Py_ssize_t size)
 {
     if (size <= BYTES_LATER_MAX || tdl__files_provide(&op->fop) == 0) {
         return tdl__files_op_prepared(op);
     }
     tdl__files_raise(op, -ENOMEM);
-    return unmade(op);
+    return tdl__files_unmade(op);
 }
 
 PyObject *tdl__files_prepare_read(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
@@ -128,8 +128,8 @@ PyObject *tdl__files_prepare_read(PyObject *self, PyObject *const *args, Py_ssiz
     int fd;
     Py_ssize_t size;
     uint64_t offset;
-    if (!counted("read", nargs, 2, 3) || !tdl__files_fd_from(args[0], &fd) || !size_from(args[1], &size) ||
-        !offset_from(args, nargs, 2, &offset)) {
+    if (!tdl__files_counted("read", nargs, 2, 3) || !tdl__files_fd_from(args[0], &fd) ||
+        !tdl__files_size_from(args[1], &size) || !offset_from(args, nargs, 2, &offset)) {
         return NULL;
     }
     FileOp *op = tdl__files_op_new(TDL_FILE_CONTEXT(self), FILES_BYTES);
@@ -137,14 +137,14 @@ PyObject *tdl__files_prepare_read(PyObject *self, PyObject *const *args, Py_ssiz
         return NULL;
     }
     tdl_fop_read(&op->fop, fd, NULL, (size_t)size, offset);
-    return with_bytes(op, size);
+    return tdl__files_with_bytes(op, size);
 }
 
 PyObject *tdl__files_readinto(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     int fd;
     uint64_t offset;
-    if (!counted("readinto", nargs, 2, 3) || !tdl__files_fd_from(args[0], &fd) ||
+    if (!tdl__files_counted("readinto", nargs, 2, 3) || !tdl__files_fd_from(args[0], &fd) ||
         !offset_from(args, nargs, 2, &offset)) {
         return NULL;
     }
@@ -155,7 +155,7 @@ PyObject *tdl__files_readinto(PyObject *self, PyObject *const *args, Py_ssize_t 
     tdl_fop_read(&op->fop, fd, NULL, 0, offset);
     if (PyObject_GetBuffer(args[1], &op->view, PyBUF_WRITABLE) < 0) {
         op->view.obj = NULL;
-        return unmade(op);
+        return tdl__files_unmade(op);
     }
     tdl_fop_read(&op->fop, fd, op->view.buf, (size_t)op->view.len, offset);
     return tdl__files_op_prepared(op);
@@ -165,7 +165,7 @@ PyObject *tdl__files_write(PyObject *self, PyObject *const *args, Py_ssize_t nar
 {
     int fd;
     uint64_t offset;
-    if (!counted("write", nargs, 2, 3) || !tdl__files_fd_from(args[0], &fd) ||
+    if (!tdl__files_counted("write", nargs, 2, 3) || !tdl__files_fd_from(args[0], &fd) ||
         !offset_from(args, nargs, 2, &offset)) {
         return NULL;
     }
@@ -181,7 +181,7 @@ PyObject *tdl__files_write(PyObject *self, PyObject *const *args, Py_ssize_t nar
     }
     if (PyObject_GetBuffer(args[1], &op->view, PyBUF_SIMPLE) < 0) {
         op->view.obj = NULL;
-        return unmade(op);
+        return tdl__files_unmade(op);
     }
     tdl_fop_write(&op->fop, fd, op->view.buf, (size_t)op->view.len, offset);
     return tdl__files_op_prepared(op);
@@ -226,7 +226,7 @@ static PyObject *prepare_vector(PyObject *self, PyObject *const *args, Py_ssize_
 {
     int fd;
     uint64_t offset;
-    if (!counted(writes ? "writev" : "readv", nargs, 2, 3) || !tdl__files_fd_from(args[0], &fd) ||
+    if (!tdl__files_counted(writes ? "writev" : "readv", nargs, 2, 3) || !tdl__files_fd_from(args[0], &fd) ||
         !offset_from(args, nargs, 2, &offset)) {
         return NULL;
     }
@@ -236,7 +236,7 @@ static PyObject *prepare_vector(PyObject *self, PyObject *const *args, Py_ssize_
     }
     tdl_fop_nop(&op->fop);
     if (!vector_into(op, args[1], writes ? PyBUF_SIMPLE : PyBUF_WRITABLE)) {
-        return unmade(op);
+        return tdl__files_unmade(op);
     }
     if (writes) {
         tdl_fop_writev(&op->fop, fd, op->vector, op->view_count, offset);
@@ -256,7 +256,7 @@ PyObject *tdl__files_writev(PyObject *self, PyObject *const *args, Py_ssize_t na
     return prepare_vector(self, args, nargs, true);
 }
 
-static FileOp *on_fd(PyObject *self, PyObject *arg, int *fd)
+FileOp *tdl__files_on_fd(PyObject *self, PyObject *arg, int *fd)
 {
     if (!tdl__files_fd_from(arg, fd)) {
         return NULL;
@@ -271,7 +271,7 @@ static FileOp *on_fd(PyObject *self, PyObject *arg, int *fd)
 PyObject *tdl__files_fsync(PyObject *self, PyObject *arg)
 {
     int fd;
-    FileOp *op = on_fd(self, arg, &fd);
+    FileOp *op = tdl__files_on_fd(self, arg, &fd);
     if (op != NULL) {
         tdl_fop_fsync(&op->fop, fd);
     }
@@ -281,7 +281,7 @@ PyObject *tdl__files_fsync(PyObject *self, PyObject *arg)
 PyObject *tdl__files_fdatasync(PyObject *self, PyObject *arg)
 {
     int fd;
-    FileOp *op = on_fd(self, arg, &fd);
+    FileOp *op = tdl__files_on_fd(self, arg, &fd);
     if (op != NULL) {
         tdl_fop_fdatasync(&op->fop, fd);
     }
@@ -291,7 +291,7 @@ PyObject *tdl__files_fdatasync(PyObject *self, PyObject *arg)
 PyObject *tdl__files_close_fd(PyObject *self, PyObject *arg)
 {
     int fd;
-    FileOp *op = on_fd(self, arg, &fd);
+    FileOp *op = tdl__files_on_fd(self, arg, &fd);
     if (op != NULL) {
         tdl_fop_close(&op->fop, fd);
     }
@@ -302,11 +302,11 @@ static PyObject *truncate_to(PyObject *self, PyObject *const *args, Py_ssize_t n
 {
     int fd;
     Py_ssize_t size;
-    if (!counted("truncate", nargs, 2, 2) || !size_from(args[1], &size) ||
+    if (!tdl__files_counted("truncate", nargs, 2, 2) || !tdl__files_size_from(args[1], &size) ||
         (audited && TDL_REFUSED("os.truncate", "On", args[0], size))) {
         return NULL;
     }
-    FileOp *op = on_fd(self, args[0], &fd);
+    FileOp *op = tdl__files_on_fd(self, args[0], &fd);
     if (op != NULL) {
         tdl_fop_truncate(&op->fop, fd, (uint64_t)size);
     }
@@ -328,162 +328,15 @@ PyObject *tdl__files_fallocate(PyObject *self, PyObject *const *args, Py_ssize_t
 {
     int fd, mode;
     Py_ssize_t offset, size;
-    if (!counted("fallocate", nargs, 4, 4) || !int_from(args, nargs, 1, 0, &mode) ||
-        !size_from(args[2], &offset) || !size_from(args[3], &size)) {
+    if (!tdl__files_counted("fallocate", nargs, 4, 4) || !tdl__files_int_from(args, nargs, 1, 0, &mode) ||
+        !tdl__files_size_from(args[2], &offset) || !tdl__files_size_from(args[3], &size)) {
         return NULL;
     }
-    FileOp *op = on_fd(self, args[0], &fd);
+    FileOp *op = tdl__files_on_fd(self, args[0], &fd);
     if (op != NULL) {
         tdl_fop_fallocate(&op->fop, fd, mode, (uint64_t)offset, (uint64_t)size);
     }
     return tdl__files_op_prepared(op);
-}
-
-/* A path as audit hooks get it from CPython, made only if there are any. */
-static PyObject *audited_path(void *path)
-{
-    return PyOS_FSPath(path);
-}
-
-/* A fresh operation with a path in it; NULL with an exception. */
-static FileOp *on_path(PyObject *self, PyObject *path, enum files_result result, const char **encoded)
-{
-    FileOp *op = tdl__files_op_new(TDL_FILE_CONTEXT(self), result);
-    if (op == NULL) {
-        return NULL;
-    }
-    tdl_fop_nop(&op->fop);
-    *encoded = path_into(op, path);
-    if (*encoded == NULL) {
-        Py_DECREF(op);
-        return NULL;
-    }
-    return op;
-}
-
-static PyObject *open_path(PyObject *self, PyObject *const *args, Py_ssize_t nargs, bool audited)
-{
-    int flags, mode;
-    const char *path;
-    if (!counted("open", nargs, 2, 3) || !int_from(args, nargs, 1, 0, &flags) ||
-        !int_from(args, nargs, 2, 0666, &mode) ||
-        (audited && TDL_REFUSED("open", "O&Oi", audited_path, args[0], Py_None, flags))) {
-        return NULL;
-    }
-    FileOp *op = on_path(self, args[0], FILES_DESCRIPTOR, &path);
-    if (op != NULL) {
-        tdl_fop_open(&op->fop, AT_FDCWD, path, flags, (mode_t)mode);
-    }
-    return tdl__files_op_prepared(op);
-}
-
-PyObject *tdl__files_open(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    return open_path(self, args, nargs, true);
-}
-
-/* The open of a file object, of which open() has told audit hooks in its own way. */
-PyObject *tdl__files_file_open(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    return open_path(self, args, nargs, false);
-}
-
-PyObject *tdl__files_stat(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    int flags, fd = AT_FDCWD;
-    const char *path = "";
-    if (!counted("stat", nargs, 1, 2) || !int_from(args, nargs, 1, 0, &flags)) {
-        return NULL;
-    }
-    bool by_fd = PyLong_Check(args[0]);
-    FileOp *op;
-    if (by_fd) {
-        op = on_fd(self, args[0], &fd);
-        fd = fd < 0 ? -1 : fd; /* AT_FDCWD is no descriptor */
-        flags |= AT_EMPTY_PATH;
-    } else {
-        op = on_path(self, args[0], FILES_STAT, &path);
-    }
-    if (op == NULL) {
-        return NULL;
-    }
-    op->result = FILES_STAT;
-    op->statx = PyMem_New(struct statx, 1);
-    if (op->statx == NULL) {
-        PyErr_NoMemory();
-        return unmade(op);
-    }
-    tdl_fop_statx(&op->fop, fd, path, flags, STATX_BASIC_STATS, op->statx);
-    return tdl__files_op_prepared(op);
-}
-
-PyObject *tdl__files_unlink(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    int flags;
-    const char *path;
-    if (!counted("unlink", nargs, 1, 2) || !int_from(args, nargs, 1, 0, &flags) ||
-        TDL_REFUSED((flags & AT_REMOVEDIR) != 0 ? "os.rmdir" : "os.remove", "O&i", audited_path, args[0],
-                    -1)) {
-        return NULL;
-    }
-    FileOp *op = on_path(self, args[0], FILES_NOTHING, &path);
-    if (op != NULL) {
-        tdl_fop_unlink(&op->fop, AT_FDCWD, path, flags);
-    }
-    return tdl__files_op_prepared(op);
-}
-
-PyObject *tdl__files_mkdir(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    int mode;
-    const char *path;
-    if (!counted("mkdir", nargs, 1, 2) || !int_from(args, nargs, 1, 0777, &mode) ||
-        TDL_REFUSED("os.mkdir", "O&ii", audited_path, args[0], mode, -1)) {
-        return NULL;
-    }
-    FileOp *op = on_path(self, args[0], FILES_NOTHING, &path);
-    if (op != NULL) {
-        tdl_fop_mkdir(&op->fop, AT_FDCWD, path, (mode_t)mode);
-    }
-    return tdl__files_op_prepared(op);
-}
-
-PyObject *tdl__files_rename(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    int flags;
-    const char *from;
-    PyObject *to = NULL;
-    if (!counted("rename", nargs, 2, 3) || !int_from(args, nargs, 2, 0, &flags) ||
-        TDL_REFUSED("os.rename", "O&O&ii", audited_path, args[0], audited_path, args[1], -1, -1)) {
-        return NULL;
-    }
-    FileOp *op = on_path(self, args[0], FILES_NOTHING, &from);
-    if (op == NULL) {
-        return NULL;
-    }
-    to = encoded_path(args[1], &op->filename2);
-    if (to == NULL) {
-        return unmade(op);
-    }
-    op->payload = to;
-    tdl_fop_rename(&op->fop, AT_FDCWD, from, AT_FDCWD, PyBytes_AS_STRING(to), (unsigned)flags);
-    return tdl__files_op_prepared(op);
-}
-
-PyObject *tdl__files_read_file(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    Py_ssize_t size;
-    const char *path;
-    if (!counted("read_file", nargs, 2, 2) || !size_from(args[1], &size) ||
-        TDL_REFUSED("open", "O&si", audited_path, args[0], "r", O_RDONLY | O_CLOEXEC)) {
-        return NULL;
-    }
-    FileOp *op = on_path(self, args[0], FILES_BYTES, &path);
-    if (op == NULL) {
-        return NULL;
-    }
-    tdl_fop_read_file(&op->fop, AT_FDCWD, path, NULL, (size_t)size);
-    return with_bytes(op, size);
 }
 
 static PyObject *prepare_pair(PyObject *self, PyObject *const *args, Py_ssize_t nargs, bool splices)
@@ -491,9 +344,10 @@ static PyObject *prepare_pair(PyObject *self, PyObject *const *args, Py_ssize_t 
     int from, to;
     uint64_t from_offset, to_offset;
     Py_ssize_t size;
-    if (!counted(splices ? "splice" : "copy", nargs, 5, 5) || !tdl__files_fd_from(args[0], &from) ||
-        !offset_from(args, nargs, 1, &from_offset) || !tdl__files_fd_from(args[2], &to) ||
-        !offset_from(args, nargs, 3, &to_offset) || !size_from(args[4], &size)) {
+    if (!tdl__files_counted(splices ? "splice" : "copy", nargs, 5, 5) ||
+        !tdl__files_fd_from(args[0], &from) || !offset_from(args, nargs, 1, &from_offset) ||
+        !tdl__files_fd_from(args[2], &to) || !offset_from(args, nargs, 3, &to_offset) ||
+        !tdl__files_size_from(args[4], &size)) {
         return NULL;
     }
     FileOp *op = tdl__files_op_new(TDL_FILE_CONTEXT(self), FILES_COUNT);

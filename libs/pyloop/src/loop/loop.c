@@ -35,49 +35,6 @@ void tdl__callback_failed(TdlLoop *loop, TdlHandle *h)
     tdl_sched_interrupt(&loop->sched);
 }
 
-/* A loop whose making failed early has none. */
-static const struct tdl_part *const *parts_of(const TdlLoop *loop)
-{
-    static const struct tdl_part *const none[] = {NULL};
-    return loop->state != NULL ? loop->state->parts : none;
-}
-
-static int open_parts(TdlLoop *loop)
-{
-    int code = 0;
-    for (const struct tdl_part *const *part = parts_of(loop); code == 0 && *part != NULL; part++) {
-        code = (*part)->open != NULL ? (*part)->open(loop) : 0;
-    }
-    return code;
-}
-
-static void close_parts(TdlLoop *loop)
-{
-    for (const struct tdl_part *const *part = parts_of(loop); *part != NULL; part++) {
-        if ((*part)->close != NULL) {
-            (*part)->close(loop);
-        }
-    }
-}
-
-static void clear_parts(TdlLoop *loop)
-{
-    for (const struct tdl_part *const *part = parts_of(loop); *part != NULL; part++) {
-        if ((*part)->clear != NULL) {
-            (*part)->clear(loop);
-        }
-    }
-}
-
-static void release_parts(TdlLoop *loop)
-{
-    for (const struct tdl_part *const *part = parts_of(loop); *part != NULL; part++) {
-        if ((*part)->release != NULL) {
-            (*part)->release(loop);
-        }
-    }
-}
-
 static TdlLoop *loop_of_poller(struct tdl_poller *p)
 {
     return TDL_CONTAINER_OF(p, TdlLoop, poller);
@@ -94,7 +51,7 @@ static void before_fork_child(struct tdl_poller *p)
 static void after_fork_child(struct tdl_poller *p)
 {
     TdlLoop *loop = loop_of_poller(p);
-    for (const struct tdl_part *const *part = parts_of(loop); *part != NULL; part++) {
+    for (const struct tdl_part *const *part = tdl__parts_of(loop); *part != NULL; part++) {
         if ((*part)->after_fork != NULL) {
             (*part)->after_fork(loop);
         }
@@ -136,7 +93,7 @@ static PyObject *loop_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
         return NULL;
     }
     tdl_inbox_init(&loop->inbox, &loop->poller.wake, tdl_sched_mark_source(&loop->sched));
-    if (open_parts(loop) < 0 || tdl__uv_open(&loop->poller) < 0) {
+    if (tdl__parts_open(loop) < 0 || tdl__uv_open(&loop->poller) < 0) {
         Py_DECREF(loop);
         return NULL;
     }
@@ -157,7 +114,7 @@ static void close_all(TdlLoop *loop)
         tdl_sched_drain(&loop->sched, drop_item);
         return;
     }
-    close_parts(loop);
+    tdl__parts_close(loop);
     tdl_sched_push_queue(&loop->sched, &loop->answered);
     tdl_sched_drain(&loop->sched, drop_item);
     if (tdl__uv_check_fork(&loop->poller) < 0) {
@@ -230,7 +187,7 @@ static int loop_traverse(PyObject *self, visitproc visit, void *arg)
     for (struct tdl_link *link = loop->answered.head; link != NULL; link = link->next) {
         visit_item(TDL_CONTAINER_OF(link, struct tdl_item, link), &v);
     }
-    for (const struct tdl_part *const *part = parts_of(loop); v.code == 0 && *part != NULL; part++) {
+    for (const struct tdl_part *const *part = tdl__parts_of(loop); v.code == 0 && *part != NULL; part++) {
         v.code = (*part)->traverse != NULL ? (*part)->traverse(loop, visit, arg) : 0;
     }
     return v.code != 0 ? v.code : tdl__poller_traverse(&loop->poller, visit, arg);
@@ -240,7 +197,7 @@ static int loop_clear(PyObject *self)
 {
     TdlLoop *loop = TDL_LOOP(self);
     loop_close_native(loop); /* the queues' references are part of the garbage */
-    clear_parts(loop);
+    tdl__parts_clear(loop);
     Py_CLEAR(loop->task_factory);
     tdl__snapshot_forget(loop);
     Py_CLEAR(loop->transports);
@@ -261,7 +218,7 @@ static void loop_dealloc(PyObject *self)
         PyObject_ClearWeakRefs(self);
     }
     (void)loop_clear(self);
-    release_parts(loop);
+    tdl__parts_release(loop);
     tdl__pace_close(&loop->pace);
     Py_CLEAR(loop->thread_id);
     type->tp_free(self);
@@ -342,93 +299,6 @@ static PyObject *loop_wake(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* What asyncio's own code would find under the name now: debuggers and tests replace the classes, while one is called too. */
-static PyObject *find_class(PyObject *module_dict, PyObject *name)
-{
-    PyObject *found = PyDict_GetItemWithError(module_dict, name);
-    if (found == NULL && !PyErr_Occurred()) {
-        PyErr_SetObject(PyExc_NameError, name);
-    }
-    return Py_XNewRef(found);
-}
-
-/* What asyncio's create_future() makes. */
-static PyObject *future_new(TdlLoop *loop)
-{
-    struct tdl_module_state *st = loop->state;
-    PyObject *type = find_class(st->futures_dict, st->str_Future);
-    PyObject *stack[1] = {(PyObject *)loop};
-    PyObject *future = type != NULL ? PyObject_Vectorcall(type, stack, 0, st->loop_kwname) : NULL;
-    Py_XDECREF(type);
-    return future;
-}
-
-/* What loop.create_future() gives. */
-PyObject *tdl__future_new(TdlLoop *loop)
-{
-    if (!tdl__loop_is_plain(loop) && tdl__loop_overridden(loop, loop->state->str_create_future)) {
-        return PyObject_CallMethodNoArgs((PyObject *)loop, loop->state->str_create_future);
-    }
-    return future_new(loop);
-}
-
-static PyObject *loop_create_future(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    TdlLoop *loop = TDL_LOOP(self);
-    PyObject *result;
-    if (!tdl__loop_is_plain(loop) &&
-        tdl__loop_step_aside(loop, loop->state->str_create_future, NULL, 0, NULL, &result)) {
-        return result;
-    }
-    return future_new(loop);
-}
-
-/* A task without a factory; the keywords that say nothing are left out. */
-static PyObject *task_new(PyObject *self, PyObject *coro, PyObject *name, PyObject *context)
-{
-    struct tdl_module_state *st = TDL_LOOP(self)->state;
-    PyObject *type = find_class(st->tasks_dict, st->str_Task);
-    PyObject *stack[5] = {NULL, coro, self, name, context};
-    PyObject *kwnames = name == Py_None && context == Py_None ? st->loop_kwname : st->task_kwnames;
-    PyObject *task = type != NULL
-                         ? PyObject_Vectorcall(type, stack + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames)
-                         : NULL;
-    Py_XDECREF(type);
-    return task;
-}
-
-/* create_task(coro, *, name=None, context=None); any other shape is asyncio's own to answer. */
-static PyObject *loop_create_task(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-    TdlLoop *loop = TDL_LOOP(self);
-    struct tdl_module_state *st = loop->state;
-    PyObject *name = Py_None;
-    PyObject *context = Py_None;
-    PyObject *result;
-    if (!tdl__loop_is_plain(loop) &&
-        tdl__loop_step_aside(loop, st->str_create_task, args, nargs, kwnames, &result)) {
-        return result;
-    }
-    bool plain = nargs == 1 && loop->task_factory == Py_None && !loop->closed;
-    for (Py_ssize_t i = 0; plain && kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
-        PyObject *key = PyTuple_GET_ITEM(kwnames, i);
-        if (key == st->str_name) {
-            name = args[nargs + i];
-        } else if (key == st->str_context) {
-            context = args[nargs + i];
-        } else {
-            plain = false;
-        }
-    }
-    if (plain) {
-        return task_new(self, args[0], name, context);
-    }
-    PyObject *slow = PyObject_GetAttr(self, st->str__create_task_slow);
-    PyObject *task = slow != NULL ? PyObject_Vectorcall(slow, args, (size_t)nargs, kwnames) : NULL;
-    Py_XDECREF(slow);
-    return task;
-}
-
 static PyObject *loop_signal_fds(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlLoop *loop = TDL_LOOP(self);
@@ -436,60 +306,6 @@ static PyObject *loop_signal_fds(PyObject *self, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     return Py_BuildValue("(ii)", loop->poller.signal_rfd, loop->poller.signal_wfd);
-}
-
-static PyObject *loop_gate_off(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    TdlLoop *loop = TDL_LOOP(self);
-    tdl_filter_close(&loop->poller.filter);
-    tdl_filter_init(&loop->poller.filter, true);
-    Py_RETURN_NONE;
-}
-
-/* For measurements only: another turn than one generation per poll. */
-static PyObject *loop_shape_turns(PyObject *self, PyObject *quiescent)
-{
-    int shape = PyObject_IsTrue(quiescent);
-    if (shape < 0) {
-        return NULL;
-    }
-    TDL_LOOP(self)->quiescent = shape != 0;
-    Py_RETURN_NONE;
-}
-
-/* Python has checked the ranges. */
-static PyObject *loop_set_spin(PyObject *self, PyObject *value)
-{
-    unsigned long spin_us = PyLong_AsUnsignedLong(value);
-    if (spin_us == (unsigned long)-1 && PyErr_Occurred()) {
-        return NULL;
-    }
-    TdlLoop *loop = TDL_LOOP(self);
-    loop->spin_ns = (uint64_t)spin_us * 1000U;
-    tdl_wake_set_spin(&loop->poller.wake, loop->spin_ns);
-    Py_RETURN_NONE;
-}
-
-/* For tests: whether every transport holds its small writes until the step's end, learnt or not, and how long at most. */
-static PyObject *loop_shape_holds(PyObject *self, PyObject *args)
-{
-    int all;
-    unsigned long long limit_ns;
-    if (!PyArg_ParseTuple(args, "pK:_shape_holds", &all, &limit_ns)) {
-        return NULL;
-    }
-    TDL_LOOP(self)->gather_all = all != 0;
-    tdl_hold_set_limit(&TDL_LOOP(self)->hold, limit_ns);
-    Py_RETURN_NONE;
-}
-
-static PyObject *loop_native_info(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    TdlLoop *loop = TDL_LOOP(self);
-    return Py_BuildValue("{s:s,s:i,s:K,s:K,s:K,s:K}", "gate", tdl_filter_name(&loop->poller.filter),
-                         "gate_errno", loop->poller.filter.error, "turns", (unsigned long long)loop->turns,
-                         "polls", (unsigned long long)loop->polls, "skipped", (unsigned long long)loop->skips,
-                         "spin_us", (unsigned long long)(loop->spin_ns / 1000U));
 }
 
 static PyObject *get_closed(PyObject *self, void *Py_UNUSED(closure))
@@ -584,16 +400,16 @@ static PyMethodDef loop_own_methods[] = {
     {"get_debug", loop_get_debug, METH_NOARGS,
      PyDoc_STR("get_debug($self, /)\n--\n\nReturn True in debug mode.")},
     {"_write_to_self", loop_wake, METH_NOARGS, NULL},
-    {"create_future", loop_create_future, METH_NOARGS,
+    {"create_future", tdl__loop_create_future, METH_NOARGS,
      PyDoc_STR("create_future($self, /)\n--\n\nReturn an asyncio.Future of this loop.")},
-    {"create_task", (PyCFunction)(void (*)(void))loop_create_task, METH_FASTCALL | METH_KEYWORDS,
+    {"create_task", (PyCFunction)(void (*)(void))tdl__loop_create_task, METH_FASTCALL | METH_KEYWORDS,
      PyDoc_STR(TDL_CREATE_TASK_SIGNATURE "\n--\n\nSchedule a coroutine; return its task.")},
     {"_signal_fds", loop_signal_fds, METH_NOARGS, NULL},
-    {"_gate_off", loop_gate_off, METH_NOARGS, NULL},
-    {"_shape_turns", loop_shape_turns, METH_O, NULL},
-    {"_set_spin", loop_set_spin, METH_O, NULL},
-    {"_shape_holds", loop_shape_holds, METH_VARARGS, NULL},
-    {"_native_info", loop_native_info, METH_NOARGS, NULL},
+    {"_gate_off", tdl__loop_gate_off, METH_NOARGS, NULL},
+    {"_shape_turns", tdl__loop_shape_turns, METH_O, NULL},
+    {"_set_spin", tdl__loop_set_spin, METH_O, NULL},
+    {"_shape_holds", tdl__loop_shape_holds, METH_VARARGS, NULL},
+    {"_native_info", tdl__loop_native_info, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

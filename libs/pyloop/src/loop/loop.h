@@ -148,4 +148,15 @@ PyObject *tdl__loop_run_once(PyObject *self, PyObject *ignored);
 void tdl__host_init(TdlLoop *loop);
 uint64_t tdl__clock_ns(void);
 
+/* loop.c and tasks.c share */
+PyObject *tdl__loop_create_future(PyObject *self, PyObject *Py_UNUSED(ignored));
+PyObject *tdl__loop_create_task(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+
+/* loop.c and shape.c share */
+PyObject *tdl__loop_gate_off(PyObject *self, PyObject *Py_UNUSED(ignored));
+PyObject *tdl__loop_native_info(PyObject *self, PyObject *Py_UNUSED(ignored));
+PyObject *tdl__loop_set_spin(PyObject *self, PyObject *value);
+PyObject *tdl__loop_shape_holds(PyObject *self, PyObject *args);
+PyObject *tdl__loop_shape_turns(PyObject *self, PyObject *quiescent);
+
 #endif

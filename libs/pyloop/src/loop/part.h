@@ -24,4 +24,11 @@ struct tdl_part {
  * costs to put a thread to sleep and wake it. */
 #define TDL_WATCH_NS 20000U
 
+/* loop.c and part.c share */
+const struct tdl_part *const *tdl__parts_of(const TdlLoop *loop);
+int tdl__parts_open(TdlLoop *loop);
+void tdl__parts_clear(TdlLoop *loop);
+void tdl__parts_close(TdlLoop *loop);
+void tdl__parts_release(TdlLoop *loop);
+
 #endif

@@ -143,6 +143,14 @@ void tdl__poller_after_fork(struct tdl_poller *p);
 void tdl__poller_close(struct tdl_poller *p);
 int tdl__poller_traverse(struct tdl_poller *p, visitproc visit, void *arg);
 
+/* watch.c and dispatch.c share */
+bool tdl__watch_is_gone(int fd, int code);
+int tdl__watch_arm(struct tdl_watch *w);
+void tdl__watch_changed(struct tdl_watch *w);
+void tdl__watch_fire(struct tdl_watch *w, int events);
+void tdl__watch_leave(struct tdl_watch *w);
+void tdl__watch_on_closed(uv_handle_t *handle);
+
 static inline struct tdl_watch_side *tdl__watch_side(struct tdl_watch *w, int event)
 {
     return event == UV_READABLE ? &w->reader : &w->writer;

@@ -15,14 +15,12 @@
 #include "treadle/alloc.h"
 #include "treadle/assert.h"
 
-enum { TDL_SPARE_MAX = 256 };
-
-static void on_closed(uv_handle_t *handle)
+void tdl__watch_on_closed(uv_handle_t *handle)
 {
     tdl_free(TDL_CONTAINER_OF(handle, struct tdl_watch, poll));
 }
 
-static void fire(struct tdl_watch *w, int events)
+void tdl__watch_fire(struct tdl_watch *w, int events)
 {
     struct tdl_poller *p = w->poller;
     w->revents |= (uint8_t)events;
@@ -42,7 +40,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
         w->armed = 0;                       /* libuv stopped polling it */
     }
     w->news = true;
-    fire(w, events);
+    tdl__watch_fire(w, events);
 }
 
 struct tdl_watch *tdl__watch_get(const struct tdl_poller *p, int fd)
@@ -142,7 +140,7 @@ struct tdl_watch *tdl__watch_fresh(struct tdl_poller *p, int fd, bool sure)
     return tdl__watch_open(p, fd, sure);
 }
 
-static void mark_dirty(struct tdl_watch *w)
+void tdl__watch_changed(struct tdl_watch *w)
 {
     struct tdl_poller *p = w->poller;
     if (!w->dirty) {
@@ -160,7 +158,7 @@ static bool by_edge(const struct tdl_watch *w)
            w->reader.cancelled == NULL;
 }
 
-static void leave(struct tdl_watch *w)
+void tdl__watch_leave(struct tdl_watch *w)
 {
     tdl__uvpriv_stop(&w->poll);
     w->entered = false;
@@ -168,7 +166,7 @@ static void leave(struct tdl_watch *w)
 }
 
 /* Ask the kernel for what is wanted: 0, or a code, and nothing is asked for. */
-static int arm(struct tdl_watch *w)
+int tdl__watch_arm(struct tdl_watch *w)
 {
     int code = 0;
     if (!w->ready) {
@@ -182,7 +180,7 @@ static int arm(struct tdl_watch *w)
         code = tdl__uvpriv_start(&w->poll, w->fd, events, w->armed_edge ? EPOLLET : 0, on_poll);
     }
     if (w->want == 0 || code < 0) {
-        leave(w);
+        tdl__watch_leave(w);
     } else {
         w->entered = true;
         w->armed = w->want;
@@ -210,7 +208,7 @@ static PyObject *forget_side(struct tdl_watch *w, int event)
 }
 
 /* Whether it is refused since the number was closed behind our back, or means by now what cannot be polled. */
-static bool is_gone(int fd, int code)
+bool tdl__watch_is_gone(int fd, int code)
 {
     struct stat st;
     return (code == -EBADF || code == -EPERM) &&
@@ -232,13 +230,13 @@ int tdl__watch_set_side(struct tdl_watch *w, int event, struct tdl_watch_side si
     if ((w->want & ~w->armed) != 0) {
         bool known = w->entered;
         if ((known && side.cancelled == NULL) || w->poller->lingering || !uv_is_ours(w->poller)) {
-            mark_dirty(w);
-        } else if ((code = arm(w)) < 0 && known && is_gone(w->fd, code)) {
+            tdl__watch_changed(w);
+        } else if ((code = tdl__watch_arm(w)) < 0 && known && tdl__watch_is_gone(w->fd, code)) {
             code = 0; /* it was registered, and stays so until it is taken away */
         } else if (code < 0) {
             PyObject *fileobj = forget_side(w, event);
             if (w->want != 0) {
-                mark_dirty(w); /* the other side is asked for anew */
+                tdl__watch_changed(w); /* the other side is asked for anew */
             }
             Py_DECREF(side.owner);
             Py_XDECREF(fileobj);
@@ -266,7 +264,7 @@ bool tdl__watch_unset(struct tdl_watch *w, int event)
         return false;
     }
     PyObject *fileobj = forget_side(w, event);
-    mark_dirty(w);
+    tdl__watch_changed(w);
     Py_XDECREF(fileobj);
     Py_DECREF(old);
     return true;
@@ -324,11 +322,11 @@ void tdl__watch_release(struct tdl_watch *w)
     w->closing = true;
     tdl_node_remove(&w->again);
     p->watches[w->fd] = NULL;
-    mark_dirty(w);
+    tdl__watch_changed(w);
     /* The descriptor may be closed as soon as this returns, so the kernel must forget it now. The loop's
      * thread is in no uv_run while we hold the GIL, unless another thread asks: then apply does it. */
     if (w->entered && uv_is_ours(p)) {
-        leave(w);
+        tdl__watch_leave(w);
     }
     p->lingering |= w->entered;
     Py_CLEAR(w->sock_ref);
@@ -349,195 +347,4 @@ void tdl__watch_again(struct tdl_watch *w)
 void tdl__watch_drained(struct tdl_watch *w)
 {
     tdl_node_remove(&w->again);
-}
-
-/* Fire what is to be found readable, in order, before the kernel is asked for what is new. True if there is any. */
-bool tdl__poller_again(struct tdl_poller *p)
-{
-    while (tdl_node_is_linked(&p->again)) {
-        struct tdl_watch *w = TDL_CONTAINER_OF(p->again.next, struct tdl_watch, again);
-        tdl_node_remove(&w->again);
-        if (w->armed_edge && w->armed != 0 && (w->want & UV_READABLE) != 0) {
-            fire(w, UV_READABLE);
-        }
-    }
-    return p->fired != NULL;
-}
-
-static void uv_forget(struct tdl_watch *w)
-{
-    w->poller->uv_dirty = true;
-    tdl__uvpriv_close(&w->poll, on_closed);
-}
-
-/* Making a handle costs libuv three system calls, so some are kept for the descriptors to come. */
-static void discard(struct tdl_watch *w)
-{
-    struct tdl_poller *p = w->poller;
-    if (!w->ready) {
-        tdl_free(w);
-        return;
-    }
-    if (w->entered) {
-        leave(w);
-    }
-    if (p->spare_count == TDL_SPARE_MAX || !tdl__uvpriv_known(&p->uv->uv)) {
-        uv_forget(w);
-        return;
-    }
-    w->next_dirty = p->spare;
-    p->spare = w;
-    p->spare_count++;
-}
-
-/* What is let go leaves libuv; the rest is returned. */
-static struct tdl_watch *close_released(struct tdl_watch *w)
-{
-    struct tdl_watch *rest = NULL;
-    while (w != NULL) {
-        struct tdl_watch *next = w->next_dirty;
-        w->dirty = false;
-        if (!w->closing) {
-            w->next_dirty = rest;
-            rest = w;
-        } else {
-            discard(w);
-        }
-        w = next;
-    }
-    return rest;
-}
-
-/* The kernel refused, and nobody waits for its answer: both sides are found ready, and their owners look at the error or
- * try their calls, and the kernel is asked again before the next poll. What is gone is never ready, as with any epoll. */
-static void refused(struct tdl_watch *w, int code)
-{
-    if (!is_gone(w->fd, code)) {
-        w->error = -code;
-        fire(w, UV_READABLE | UV_WRITABLE);
-    }
-}
-
-bool tdl__watch_failed(struct tdl_watch *w)
-{
-    if (w == NULL || w->error == 0) {
-        return false;
-    }
-    errno = w->error;
-    w->error = 0;
-    PyErr_SetFromErrno(PyExc_OSError);
-    return true;
-}
-
-/* Releases go first: each takes its number out of epoll, which may be another's number by now. */
-void tdl__poller_apply(struct tdl_poller *p)
-{
-    struct tdl_watch *w = p->dirty;
-    p->dirty = NULL;
-    p->lingering = false;
-    for (w = close_released(w); w != NULL; w = w->next_dirty) {
-        int code = w->want != w->armed ? arm(w) : 0;
-        if (code < 0) {
-            refused(w, code);
-        }
-    }
-}
-
-/* A recv ends at the mark of TCP's urgent data, whatever lies behind it, and so it does for what else is reported in this way: a
- * short read proves nothing any more. Urgent data is reported before a recv can be cut short by it, or at the same poll as
- * the bytes around it. */
-static void leave_edge(struct tdl_watch *w)
-{
-    w->level = true;
-    if (w->armed_edge) {
-        w->armed = 0;
-    }
-}
-
-static void queue_side(struct tdl_watch *w, int event, struct tdl_queue *io)
-{
-    struct tdl_watch_side *side = tdl__watch_side(w, event);
-    if (side->item == NULL) {
-        return;
-    }
-    if (side->cancelled != NULL && side->cancelled(side->item)) {
-        (void)tdl__watch_unset(w, event);
-        return;
-    }
-    if (side->item->link.state == TDL_ITEM_IDLE) {
-        Py_INCREF(side->owner); /* the queue's reference */
-        tdl_queue_push(io, &side->item->link);
-    }
-}
-
-void tdl__poller_dispatch(struct tdl_poller *p, struct tdl_queue *io)
-{
-    struct tdl_watch *w = p->fired;
-    p->fired = NULL;
-    p->fired_tail = &p->fired;
-    while (w != NULL) {
-        struct tdl_watch *next = w->next_fired;
-        uint8_t revents = w->revents;
-        w->revents = 0;
-        w->fired = false;
-        if (!w->closing) {
-            w->ended |= (revents & UV_DISCONNECT) != 0;
-            if ((revents & UV_PRIORITIZED) != 0) {
-                leave_edge(w);
-            }
-            if (revents & UV_READABLE) {
-                queue_side(w, UV_READABLE, io);
-            }
-            if (revents & UV_WRITABLE) {
-                queue_side(w, UV_WRITABLE, io);
-            }
-            if (w->want != w->armed) {
-                mark_dirty(w);
-            }
-        }
-        w = next;
-    }
-}
-
-/* The child's epoll is new: each descriptor is entered again, if the child still has it. */
-void tdl__poller_after_fork(struct tdl_poller *p)
-{
-    for (int fd = 0; fd < p->watches_len; fd++) {
-        struct tdl_watch *w = p->watches[fd];
-        if (w != NULL && w->entered) {
-            leave(w);
-            mark_dirty(w);
-        }
-    }
-}
-
-void tdl__poller_close(struct tdl_poller *p)
-{
-    for (int fd = 0; fd < p->watches_len; fd++) {
-        if (p->watches[fd] != NULL) {
-            tdl__watch_release(p->watches[fd]);
-        }
-    }
-    tdl__poller_apply(p);
-    while (p->spare != NULL) {
-        struct tdl_watch *w = p->spare;
-        p->spare = w->next_dirty;
-        uv_forget(w);
-    }
-    p->spare_count = 0;
-    tdl_free(p->watches);
-    p->watches = NULL;
-    p->watches_len = 0;
-}
-
-int tdl__poller_traverse(struct tdl_poller *p, visitproc visit, void *arg)
-{
-    for (int fd = 0; fd < p->watches_len; fd++) {
-        if (p->watches[fd] != NULL) {
-            Py_VISIT(p->watches[fd]->reader.owner);
-            Py_VISIT(p->watches[fd]->writer.owner);
-            Py_VISIT(p->watches[fd]->fileobj);
-        }
-    }
-    return 0;
 }

@@ -1,6 +1,6 @@
 /* sock_recv, sock_recv_into, sock_sendall: an awaitable that tries the call at
  * once and waits on the poller if it must. The descriptor stays armed between two waits, so that a request and its
- * answer cost no epoll_ctl. A readable socket only wakes whoever awaits, who then receives: nothing lies between the
+ * answer cost no epoll_ctl. A readable socket only wakes whoever awaits, who then tdl__sockwait_receives: nothing lies between the
  * call and its result, so a cancel finds what it did not deliver still in the socket. */
 #include "sock/sockops.h"
 
@@ -90,7 +90,7 @@ static PyObject *try_sendall(TdlSockWait *s)
 }
 
 /* The result, or NULL with an exception, or NULL without one if the descriptor is not ready. */
-static PyObject *try_now(TdlSockWait *s)
+PyObject *tdl__sockwait_try_now(TdlSockWait *s)
 {
     switch ((enum tdl_sockop)s->op) {
     case TDL_SOCKOP_RECV:
@@ -106,7 +106,7 @@ static PyObject *try_now(TdlSockWait *s)
     return NULL;
 }
 
-static bool receives(const TdlSockWait *s)
+bool tdl__sockwait_receives(const TdlSockWait *s)
 {
     return s->op == TDL_SOCKOP_RECV || s->op == TDL_SOCKOP_RECV_INTO;
 }
@@ -162,7 +162,7 @@ static void sockwait_run(struct tdl_item *item)
         if (done == Py_False) {
             PyObject *value = NULL;
             if (!tdl__watch_failed(tdl__watch_get(&s->loop->poller, s->fd))) {
-                value = receives(s) ? Py_NewRef(Py_None) : try_now(s);
+                value = tdl__sockwait_receives(s) ? Py_NewRef(Py_None) : tdl__sockwait_try_now(s);
             }
             if (value != NULL || PyErr_Occurred()) {
                 unwatch(s);
@@ -193,7 +193,7 @@ static PyObject *ensure_no_transport(TdlSockWait *s)
 
 /* The descriptor is not ready: make the future and let the poller call. The future comes first, as on asyncio: whoever makes it
  * may run any code, that takes a watch away too. */
-static int start_waiting(TdlSockWait *s)
+int tdl__sockwait_start_waiting(TdlSockWait *s)
 {
     TdlLoop *loop = s->loop;
     s->future = tdl__future_new(loop);
@@ -224,8 +224,8 @@ static int start_waiting(TdlSockWait *s)
     int code = tdl__watch_set(w, event_of(s), &s->item, (PyObject *)s);
     if (code < 0) {
         tdl__raise_uv(code);
-    } else if (w->news &&
-               receives(s)) { /* an edge that was answered by "nothing there": it is asked once more */
+    } else if (w->news && tdl__sockwait_receives(
+                              s)) { /* an edge that was answered by "nothing there": it is asked once more */
         w->news = false;
         tdl__watch_again(w);
     }
@@ -233,7 +233,7 @@ static int start_waiting(TdlSockWait *s)
 }
 
 /* Forget the buffer before it is told: its end may run any code, that ends the wait again. */
-static void release_view(TdlSockWait *s)
+void tdl__sockwait_release_view(TdlSockWait *s)
 {
     if (s->view.obj != NULL) {
         Py_buffer view = s->view;
@@ -243,7 +243,7 @@ static void release_view(TdlSockWait *s)
 }
 
 /* End the wait; a descriptor that was not given out is closed. */
-static void finish(TdlSockWait *s, bool given)
+void tdl__sockwait_finish(TdlSockWait *s, bool given)
 {
     if (s->state == TDL_SOCKWAIT_WAITING) {
         unwatch(s);
@@ -257,187 +257,8 @@ static void finish(TdlSockWait *s, bool given)
     }
     Py_CLEAR(s->await);
     Py_CLEAR(s->future);
-    release_view(s);
+    tdl__sockwait_release_view(s);
 }
-
-static PySendResult sockwait_send(PyObject *self, PyObject *arg, PyObject **result)
-{
-    TdlSockWait *s = (TdlSockWait *)self;
-    *result = NULL;
-    if (s->state == TDL_SOCKWAIT_DONE) {
-        PyErr_SetString(PyExc_RuntimeError, "cannot reuse already awaited coroutine");
-        return PYGEN_ERROR;
-    }
-    if (s->state == TDL_SOCKWAIT_WAITING) {
-        PySendResult code = PyIter_Send(s->await, arg, result);
-        if (code == PYGEN_NEXT) {
-            return code;
-        }
-        if (code == PYGEN_RETURN && receives(s)) { /* the socket is readable, no more */
-            Py_CLEAR(*result);
-            Py_CLEAR(s->await);
-            Py_CLEAR(s->future);
-            s->state = TDL_SOCKWAIT_NEW;
-            arg = Py_None;
-        }
-    }
-    if (s->state == TDL_SOCKWAIT_NEW) {
-        *result = try_now(s);
-        if (*result == NULL && !PyErr_Occurred() && start_waiting(s) == 0) {
-            return PyIter_Send(s->await, arg, result);
-        }
-    }
-    finish(s, *result != NULL);
-    return *result != NULL ? PYGEN_RETURN : PYGEN_ERROR;
-}
-
-/* As a generator ends: the value travels in StopIteration. */
-static PyObject *raise_return(PyObject *value)
-{
-    if (value != Py_None) {
-        if (PyTuple_Check(value) || PyExceptionInstance_Check(value)) {
-            PyObject *exc = PyObject_CallOneArg(PyExc_StopIteration, value);
-            if (exc != NULL) {
-                PyErr_SetObject(PyExc_StopIteration, exc);
-                Py_DECREF(exc);
-            }
-        } else {
-            PyErr_SetObject(PyExc_StopIteration, value);
-        }
-    } else {
-        PyErr_SetNone(PyExc_StopIteration);
-    }
-    Py_DECREF(value);
-    return NULL;
-}
-
-static PyObject *sockwait_iternext(PyObject *self)
-{
-    PyObject *result;
-    PySendResult code = sockwait_send(self, Py_None, &result);
-    return code == PYGEN_RETURN ? raise_return(result) : result;
-}
-
-static PyObject *sockwait_send_method(PyObject *self, PyObject *arg)
-{
-    PyObject *result;
-    PySendResult code = sockwait_send(self, arg, &result);
-    return code == PYGEN_RETURN ? raise_return(result) : result;
-}
-
-static PyObject *sockwait_throw(PyObject *self, PyObject *args)
-{
-    TdlSockWait *s = (TdlSockWait *)self;
-    if (s->state == TDL_SOCKWAIT_WAITING && s->await != NULL) {
-        PyObject *method = PyObject_GetAttrString(s->await, "throw");
-        PyObject *await = Py_NewRef(s->await);
-        PyObject *result = method != NULL ? PyObject_Call(method, args, NULL) : NULL;
-        Py_XDECREF(method);
-        Py_DECREF(await);
-        if (result == NULL) {
-            finish(s, false);
-        }
-        return result;
-    }
-    finish(s, false);
-    PyObject *type, *value = Py_None, *traceback = Py_None;
-    if (!PyArg_ParseTuple(args, "O|OO:throw", &type, &value, &traceback)) {
-        return NULL;
-    }
-    if (PyExceptionInstance_Check(type)) {
-        PyErr_SetObject((PyObject *)Py_TYPE(type), type);
-    } else if (PyExceptionClass_Check(type)) {
-        PyErr_SetObject(type, value);
-    } else {
-        PyErr_Format(PyExc_TypeError,
-                     "exceptions must be classes or instances deriving from BaseException, not %s",
-                     Py_TYPE(type)->tp_name);
-    }
-    return NULL;
-}
-
-static PyObject *sockwait_close(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    finish((TdlSockWait *)self, false);
-    Py_RETURN_NONE;
-}
-
-static int sockwait_traverse(PyObject *self, visitproc visit, void *arg)
-{
-    TdlSockWait *s = (TdlSockWait *)self;
-    Py_VISIT(Py_TYPE(self));
-    Py_VISIT(s->loop);
-    Py_VISIT(s->sock);
-    Py_VISIT(s->future);
-    Py_VISIT(s->await);
-    Py_VISIT(s->view.obj);
-    return 0;
-}
-
-static int sockwait_clear(PyObject *self)
-{
-    TdlSockWait *s = (TdlSockWait *)self;
-    s->sock_number = NULL;
-    Py_CLEAR(s->sock);
-    Py_CLEAR(s->future);
-    Py_CLEAR(s->await);
-    s->state = TDL_SOCKWAIT_DONE;
-    release_view(s);
-    return 0;
-}
-
-static void sockwait_dealloc(PyObject *self)
-{
-    TdlSockWait *s = (TdlSockWait *)self;
-    PyTypeObject *type = Py_TYPE(self);
-    PyObject_GC_UnTrack(self);
-    Py_TRASHCAN_BEGIN(self, sockwait_dealloc);
-    if (s->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(self);
-    }
-    finish(s, false);
-    (void)sockwait_clear(self);
-    Py_CLEAR(s->loop);
-    PyObject_GC_Del(self);
-    Py_DECREF(type);
-    Py_TRASHCAN_END;
-}
-
-static PyMethodDef sockwait_methods[] = {
-    {"send", sockwait_send_method, METH_O,
-     PyDoc_STR("send($self, value, /)\n--\n\nGo on, as a coroutine does.")},
-    {"throw", sockwait_throw, METH_VARARGS,
-     PyDoc_STR("throw($self, type, value=None, traceback=None, /)\n--\n\nDrop the operation and raise.")},
-    {"close", sockwait_close, METH_NOARGS, PyDoc_STR("close($self, /)\n--\n\nDrop the operation.")},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyMemberDef sockwait_members[] = {
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(TdlSockWait, weakrefs), READONLY, NULL},
-    {NULL, 0, 0, 0, NULL},
-};
-
-static PyType_Slot sockwait_slots[] = {
-    {Py_tp_doc, TDL_DOC("A socket operation of a loop, as the coroutine that asyncio returns.")},
-    {Py_tp_dealloc, sockwait_dealloc},
-    {Py_tp_traverse, sockwait_traverse},
-    {Py_tp_clear, sockwait_clear},
-    {Py_tp_iter, PyObject_SelfIter},
-    {Py_tp_iternext, sockwait_iternext},
-    {Py_am_await, PyObject_SelfIter},
-    {Py_am_send, sockwait_send},
-    {Py_tp_methods, sockwait_methods},
-    {Py_tp_members, sockwait_members},
-    {0, NULL},
-};
-
-static PyType_Spec sockwait_spec = {
-    .name = "treadle._treadle.SocketOperation",
-    .basicsize = sizeof(TdlSockWait),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
-             Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = sockwait_slots,
-};
 
 TdlSockWait *tdl__sockwait_make(TdlLoop *loop, PyObject *sock, int fd, enum tdl_sockop op)
 {
@@ -560,10 +381,3 @@ PyMethodDef tdl__sockops_loop_methods[] = {
     {"_connect_numeric", tdl__loop_connect_numeric, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
-
-int tdl__sockwait_type(PyObject *module)
-{
-    struct tdl_module_state *st = tdl__state_of_module(module);
-    st->sockwait_type = tdl__add_type(module, &sockwait_spec, NULL);
-    return st->sockwait_type != NULL ? 0 : -1;
-}

@@ -47,4 +47,11 @@ PyObject *tdl__loop_connect_numeric(PyObject *self, PyObject *args);
 int tdl__sockwait_type(PyObject *module);
 extern PyMethodDef tdl__sockops_loop_methods[];
 
+/* sockops.c and sockwait.c share */
+PyObject *tdl__sockwait_try_now(TdlSockWait *s);
+bool tdl__sockwait_receives(const TdlSockWait *s);
+int tdl__sockwait_start_waiting(TdlSockWait *s);
+void tdl__sockwait_finish(TdlSockWait *s, bool given);
+void tdl__sockwait_release_view(TdlSockWait *s);
+
 #endif

@@ -23,6 +23,8 @@ typedef struct tdl_streams_op {
     bool running;
 } TdlStreamsOp;
 
+#define TDL_OP(object) ((TdlStreamsOp *)(object))
+
 /* What came of a step. */
 enum tdl_streams_outcome {
     TDL_STREAMS_RESULT,  /* and there it is */
@@ -39,5 +41,15 @@ static inline struct tdl_streams *tdl__streams_of(const TdlStreamsOp *op)
 {
     return op->method->state->streams;
 }
+
+/* op.c and op_type.c share */
+PyObject *tdl__streams_op_close(PyObject *self, PyObject *Py_UNUSED(ignored));
+PyObject *tdl__streams_op_iternext(PyObject *self);
+PyObject *tdl__streams_op_send_method(PyObject *self, PyObject *arg);
+PyObject *tdl__streams_op_throw(PyObject *self, PyObject *args);
+PySendResult tdl__streams_op_send(PyObject *self, PyObject *arg, PyObject **result);
+int tdl__streams_op_clear(PyObject *self);
+void tdl__streams_op_dealloc(PyObject *self);
+void tdl__streams_op_finalize(PyObject *self);
 
 #endif

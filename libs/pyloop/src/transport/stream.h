@@ -134,4 +134,23 @@ static inline bool tdl__stream_exit_raised(TdlStream *t)
     return true;
 }
 
+/* transport.c and stream_info.c share */
+PyObject *tdl__stream_get_extra_info(PyObject *self, PyObject *args, PyObject *kwargs);
+
+/* stream_write.c and stream_lines.c share */
+PyObject *tdl__stream_writelines(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+int tdl__stream_check_bytes_like(PyObject *data);
+int tdl__stream_write_lost(TdlStream *t);
+int tdl__stream_write_refused(TdlStream *t, const char *method);
+void tdl__stream_send_queued(TdlStream *t);
+
+/* stream_write.c and stream_sendfile.c share */
+PyObject *tdl__stream_make_empty_waiter(PyObject *self, PyObject *Py_UNUSED(ignored));
+PyObject *tdl__stream_reset_empty_waiter(PyObject *self, PyObject *Py_UNUSED(ignored));
+PyObject *tdl__stream_sendfile_waits_for(PyObject *self, PyObject *future);
+void tdl__stream_wake_empty_waiter(TdlStream *t, PyObject *exc);
+
+/* stream_write.c and stream_queue.c share */
+void tdl__stream_queue_sent(TdlStream *t, size_t n);
+
 #endif

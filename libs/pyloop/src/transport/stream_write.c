@@ -14,67 +14,7 @@
 enum {
     TDL_WRITE_IOV_MAX = 64,     /* buffers in one sendmsg */
     TDL_WRITE_LOST_LOG_MIN = 5, /* asyncio's LOG_THRESHOLD_FOR_CONNLOST_WRITES */
-    TDL_WRITE_QUEUE_MIN = 4,
 };
-
-void tdl__stream_queue_clear(TdlStream *t)
-{
-    PyObject **queue = t->queue;
-    uint32_t head = t->queue_head;
-    uint32_t len = t->queue_len;
-    t->queue = NULL;
-    t->queue_head = t->queue_len = t->queue_cap = 0;
-    t->head_sent = t->write_size = 0;
-    for (uint32_t i = 0; i < len; i++) {
-        Py_DECREF(queue[head + i]);
-    }
-    tdl_free(queue);
-}
-
-/* Keep a reference to data, of which the first `sent` bytes are out already. */
-int tdl__stream_queue_push(TdlStream *t, PyObject *data, size_t sent)
-{
-    if (t->queue_head + t->queue_len == t->queue_cap) {
-        if (t->queue_head > t->queue_cap / 2) {
-            memmove(t->queue, t->queue + t->queue_head, t->queue_len * sizeof *t->queue);
-            t->queue_head = 0;
-        } else {
-            uint32_t cap = t->queue_cap > 0 ? t->queue_cap * 2 : TDL_WRITE_QUEUE_MIN;
-            PyObject **queue = tdl_realloc(t->queue, cap * sizeof *queue);
-            if (queue == NULL) {
-                PyErr_NoMemory();
-                return -1;
-            }
-            t->queue = queue;
-            t->queue_cap = cap;
-        }
-    }
-    if (t->queue_len == 0) {
-        t->head_sent = sent;
-    }
-    t->queue[t->queue_head + t->queue_len++] = Py_NewRef(data);
-    t->write_size += (size_t)PyBytes_GET_SIZE(data) - sent;
-    return 0;
-}
-
-static void queue_sent(TdlStream *t, size_t n)
-{
-    t->write_size -= n;
-    while (t->queue_len > 0) {
-        PyObject *head = t->queue[t->queue_head];
-        size_t left = (size_t)PyBytes_GET_SIZE(head) - t->head_sent;
-        if (n < left) {
-            t->head_sent += n;
-            return;
-        }
-        n -= left;
-        t->head_sent = 0;
-        t->queue_head++;
-        t->queue_len--;
-        Py_DECREF(head);
-    }
-    t->queue_head = 0;
-}
 
 /* Call pause_writing or resume_writing; a failure is reported and does not touch the connection. */
 static void tell_protocol(TdlStream *t, PyObject *method, const char *message)
@@ -153,52 +93,13 @@ static ssize_t send_queue(TdlStream *t)
     return n;
 }
 
-/* End what a sendfile waits for, unless it was canceled or has ended already. */
-static void wake_empty_waiter(TdlStream *t, PyObject *exc)
-{
-    struct tdl_module_state *st = t->loop->state;
-    PyObject *waiter = Py_XNewRef(t->empty_waiter);
-    PyObject *done = waiter != NULL ? PyObject_CallMethodNoArgs(waiter, st->str_done) : Py_NewRef(Py_True);
-    PyObject *result = done;
-    if (done == Py_False) {
-        result = exc != NULL ? PyObject_CallMethodOneArg(waiter, st->str_set_exception, exc)
-                             : PyObject_CallMethodOneArg(waiter, st->str_set_result, Py_None);
-    }
-    if (result == NULL) {
-        PyErr_WriteUnraisable((PyObject *)t);
-    }
-    Py_XDECREF(result);
-    Py_XDECREF(waiter);
-}
-
-/* The connection is lost: a sendfile hears of it whatever it waits for. What sock_sendfile left on the poller is taken away
- * first, since it would go by the number. Keeps what is raised. */
-void tdl__stream_end_sendfile(TdlStream *t)
-{
-    if (!t->sendfile) {
-        return;
-    }
-    PyObject *raised = PyErr_GetRaisedException();
-    tdl__watch_retire(t->watch, UV_WRITABLE);
-    PyObject *exc = PyObject_CallFunction(PyExc_ConnectionError, "s", "Connection is closed by peer");
-    if (exc != NULL) {
-        wake_empty_waiter(t, exc);
-        Py_DECREF(exc);
-    } else {
-        PyErr_WriteUnraisable((PyObject *)t);
-    }
-    if (raised != NULL) {
-        PyErr_SetRaisedException(raised);
-    }
-}
-
 /* A send raised: the connection is lost. */
 static void send_raised(TdlStream *t)
 {
     PyObject *exc = PyErr_GetRaisedException();
     tdl__stream_queue_clear(t);
     (void)tdl__watch_unset(t->watch, UV_WRITABLE);
-    wake_empty_waiter(t, exc);
+    tdl__stream_wake_empty_waiter(t, exc);
     PyErr_SetRaisedException(exc);
     tdl__stream_fatal(t, "Fatal write error on socket transport");
 }
@@ -234,7 +135,7 @@ static void drained(TdlStream *t)
         tdl__stream_lost_now(t, Py_None); /* a sendfile has nobody to send to */
         return;
     }
-    wake_empty_waiter(t, NULL);
+    tdl__stream_wake_empty_waiter(t, NULL);
     if (t->eof) {
         (void)shutdown(tdl__stream_fd(t), SHUT_WR);
     }
@@ -252,7 +153,7 @@ static void write_ready(TdlStream *t)
         }
         return;
     }
-    queue_sent(t, (size_t)n);
+    tdl__stream_queue_sent(t, (size_t)n);
     maybe_resume(t); /* may write more, close or abort */
     if (t->queue_len == 0 && t->state <= TDL_STREAM_CLOSING && !PyErr_Occurred()) {
         drained(t);
@@ -295,7 +196,7 @@ static int want_writable(TdlStream *t)
 }
 
 /* asyncio's answers to a write that cannot be taken: 1 dropped, -1 raised, 0 go on. */
-static int write_refused(TdlStream *t, const char *method)
+int tdl__stream_write_refused(TdlStream *t, const char *method)
 {
     if (t->eof) {
         PyErr_Format(PyExc_RuntimeError, "Cannot call %s() after write_eof()", method);
@@ -308,7 +209,7 @@ static int write_refused(TdlStream *t, const char *method)
     return 0;
 }
 
-static int write_lost(TdlStream *t)
+int tdl__stream_write_lost(TdlStream *t)
 {
     struct tdl_module_state *st = tdl__state_of_type(Py_TYPE(t));
     if (t->dropped_writes >= TDL_WRITE_LOST_LOG_MIN) {
@@ -348,7 +249,7 @@ int tdl__stream_wait_rest(TdlStream *t)
 }
 
 /* Send a queue that the kernel has not refused yet. */
-static void send_queued(TdlStream *t)
+void tdl__stream_send_queued(TdlStream *t)
 {
     if (!hooks_allow(t)) {
         return;
@@ -357,7 +258,7 @@ static void send_queued(TdlStream *t)
     if (n < 0 && !would_block(errno)) {
         tdl__stream_send_failed(t, errno);
     } else if (n > 0) {
-        queue_sent(t, (size_t)n);
+        tdl__stream_queue_sent(t, (size_t)n);
     }
 }
 
@@ -368,7 +269,7 @@ static void send_queued(TdlStream *t)
 #define TDL_BYTES_LIKE "bytes-like object"
 #endif
 
-static int check_bytes_like(PyObject *data)
+int tdl__stream_check_bytes_like(PyObject *data)
 {
     if (PyBytes_Check(data) || PyByteArray_Check(data) || PyMemoryView_Check(data)) {
         return 0;
@@ -422,7 +323,7 @@ static int write_view(TdlStream *t, PyObject *data, const Py_buffer *view)
         return 0;
     }
     if (t->state >= TDL_STREAM_LOST) {
-        return write_lost(t);
+        return tdl__stream_write_lost(t);
     }
     if (t->queue_len > 0) {
         if (keep(t, data, view, 0) == 0) {
@@ -442,7 +343,7 @@ static PyObject *stream_write(PyObject *self, PyObject *const *args, Py_ssize_t 
     TdlStream *t = TDL_STREAM(self);
     PyObject *data =
         nargs == 1 && kwnames == NULL ? args[0] : tdl__only_argument("write", "data", args, nargs, kwnames);
-    if (data == NULL || check_bytes_like(data) < 0 || write_refused(t, "write") < 0) {
+    if (data == NULL || tdl__stream_check_bytes_like(data) < 0 || tdl__stream_write_refused(t, "write") < 0) {
         return NULL;
     }
     int code;
@@ -457,118 +358,6 @@ static PyObject *stream_write(PyObject *self, PyObject *const *args, Py_ssize_t 
         code = write_view(t, data, &view);
         PyBuffer_Release(&view);
     }
-    if (code < 0) {
-        return NULL;
-    }
-    Py_RETURN_NONE;
-}
-
-/* The lines as a sequence of bytes objects; all of them or, with an exception, none. */
-static PyObject *lines_to_bytes(PyObject *lines)
-{
-    PyObject *seq = PySequence_Fast(lines, "can only join an iterable");
-    if (seq == NULL) {
-        return NULL;
-    }
-    Py_ssize_t exact = 0;
-    while (exact < PySequence_Fast_GET_SIZE(seq) &&
-           PyBytes_CheckExact(PySequence_Fast_GET_ITEM(seq, exact))) {
-        exact++;
-    }
-    if (exact == PySequence_Fast_GET_SIZE(seq)) {
-        return seq;
-    }
-    PyObject *list = PyList_New(0);
-    int code = list != NULL ? 0 : -1;
-    for (Py_ssize_t i = 0; code == 0 && i < PySequence_Fast_GET_SIZE(seq); i++) {
-        PyObject *line = Py_NewRef(PySequence_Fast_GET_ITEM(seq, i));
-        PyObject *data = check_bytes_like(line) == 0 ? PyBytes_FromObject(line) : NULL;
-        code = data != NULL ? PyList_Append(list, data) : -1;
-        Py_XDECREF(data);
-        Py_DECREF(line);
-    }
-    Py_DECREF(seq);
-    if (code < 0) {
-        Py_CLEAR(list);
-    }
-    return list;
-}
-
-/* Forget the last objects of the queue. */
-static void queue_cut(TdlStream *t, uint32_t len)
-{
-    while (t->queue_len > len) {
-        PyObject *data = t->queue[t->queue_head + --t->queue_len];
-        t->write_size -= (size_t)PyBytes_GET_SIZE(data);
-        Py_DECREF(data);
-    }
-}
-
-/* Queue all of them or, with an exception, none. */
-static int queue_lines(TdlStream *t, PyObject *seq)
-{
-    uint32_t len = t->queue_len;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(seq); i++) {
-        PyObject *data = PySequence_Fast_GET_ITEM(seq, i);
-        if (PyBytes_GET_SIZE(data) > 0 && tdl__stream_queue_push(t, data, 0) < 0) {
-            queue_cut(t, len);
-            return -1;
-        }
-    }
-    return 0;
-}
-
-/* What is held leaves with the lines, in one system call. */
-static int send_lines(TdlStream *t, PyObject *seq)
-{
-    if (t->state >= TDL_STREAM_LOST) { /* aborted by what made the lines */
-        return 0;
-    }
-    bool idle = t->queue_len == 0;
-    if (tdl__stream_held_to_queue(t) < 0 || t->state >= TDL_STREAM_LOST) {
-        return PyErr_Occurred() ? -1 : 0;
-    }
-    int code = queue_lines(t, seq);
-    PyObject *exc = code < 0 ? PyErr_GetRaisedException() : NULL;
-    if (idle && t->queue_len > 0) {
-        send_queued(t);
-    }
-    code = tdl__stream_wait_rest(t);
-    if (exc != NULL) {
-        PyErr_Clear();
-        PyErr_SetRaisedException(exc);
-        code = -1;
-    }
-    return code;
-}
-
-static PyObject *stream_writelines(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-    TdlStream *t = TDL_STREAM(self);
-    PyObject *replaced = tdl__stream_replaced(t, t->loop->state->str_writelines);
-    if (replaced != NULL) {
-        PyObject *result = PyObject_Vectorcall(replaced, args, (size_t)nargs, kwnames);
-        Py_DECREF(replaced);
-        return result;
-    }
-    PyObject *lines =
-        PyErr_Occurred() ? NULL : tdl__only_argument("writelines", "list_of_data", args, nargs, kwnames);
-    if (lines == NULL || write_refused(t, PY_VERSION_HEX >= 0x030C0000 ? "writelines" : "write") < 0) {
-        return NULL;
-    }
-    if (t->state >= TDL_STREAM_LOST) {
-        int truth = PyObject_IsTrue(lines);
-        if (truth < 0 || (truth > 0 && write_lost(t) < 0)) {
-            return NULL;
-        }
-        Py_RETURN_NONE;
-    }
-    PyObject *seq = lines_to_bytes(lines);
-    if (seq == NULL) {
-        return NULL;
-    }
-    int code = send_lines(t, seq);
-    Py_DECREF(seq);
     if (code < 0) {
         return NULL;
     }
@@ -594,68 +383,19 @@ static PyObject *stream_can_write_eof(PyObject *Py_UNUSED(self), PyObject *Py_UN
     Py_RETURN_TRUE;
 }
 
-static PyObject *stream_make_empty_waiter(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    TdlStream *t = TDL_STREAM(self);
-    if (t->empty_waiter != NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "Empty waiter is already set");
-        return NULL;
-    }
-    tdl__stream_flush(t);
-    PyObject *waiter = PyObject_CallMethod((PyObject *)t->loop, "create_future", NULL);
-    if (waiter == NULL) {
-        return NULL;
-    }
-    t->empty_waiter = Py_NewRef(waiter);
-    t->sendfile = true;
-    if (t->watch != NULL) {
-        t->watch->transport = NULL; /* sock_sendfile watches the descriptor itself */
-    }
-    if (t->queue_len == 0) {
-        PyObject *result = PyObject_CallMethodOneArg(waiter, t->loop->state->str_set_result, Py_None);
-        if (result == NULL) {
-            Py_CLEAR(waiter);
-        }
-        Py_XDECREF(result);
-    }
-    return waiter;
-}
-
-/* _sendfile_waits_for(future): sock_sendfile waits for the kernel; the loss of the connection ends that wait too. */
-static PyObject *stream_sendfile_waits_for(PyObject *self, PyObject *future)
-{
-    TdlStream *t = TDL_STREAM(self);
-    Py_XSETREF(t->empty_waiter, Py_NewRef(future));
-    if (t->state == TDL_STREAM_CLOSED) {
-        tdl__stream_end_sendfile(t);
-    }
-    Py_RETURN_NONE;
-}
-
-static PyObject *stream_reset_empty_waiter(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-    TdlStream *t = TDL_STREAM(self);
-    Py_CLEAR(t->empty_waiter);
-    t->sendfile = false;
-    if (t->watch != NULL) {
-        t->watch->transport = self;
-    }
-    Py_RETURN_NONE;
-}
-
 PyMethodDef tdl__stream_write_methods[] = {
     {"write", (PyCFunction)(void (*)(void))stream_write, METH_FASTCALL | METH_KEYWORDS,
      PyDoc_STR(
          "write($self, /, data)\n--\n\nSend data, or queue what the kernel does not take; never blocks.")},
-    {"writelines", (PyCFunction)(void (*)(void))stream_writelines, METH_FASTCALL | METH_KEYWORDS,
+    {"writelines", (PyCFunction)(void (*)(void))tdl__stream_writelines, METH_FASTCALL | METH_KEYWORDS,
      PyDoc_STR("writelines($self, /, list_of_data)\n--\n\nSend every bytes-like object of an iterable, in "
                "one call.")},
     {"write_eof", stream_write_eof, METH_NOARGS,
      PyDoc_STR("write_eof($self, /)\n--\n\nClose the sending side once what is queued has been sent.")},
     {"can_write_eof", stream_can_write_eof, METH_NOARGS,
      PyDoc_STR("can_write_eof($self, /)\n--\n\nReturn True: a stream socket can be half-closed.")},
-    {"_make_empty_waiter", stream_make_empty_waiter, METH_NOARGS, NULL},
-    {"_sendfile_waits_for", stream_sendfile_waits_for, METH_O, NULL},
-    {"_reset_empty_waiter", stream_reset_empty_waiter, METH_NOARGS, NULL},
+    {"_make_empty_waiter", tdl__stream_make_empty_waiter, METH_NOARGS, NULL},
+    {"_sendfile_waits_for", tdl__stream_sendfile_waits_for, METH_O, NULL},
+    {"_reset_empty_waiter", tdl__stream_reset_empty_waiter, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
