@@ -232,6 +232,7 @@ def check(root):
         if re.match(r"libs/\w+/src/.*\.c$", name.as_posix()):
             problems += check_listed(root, name)
     problems += check_asyncio_names(root)
+    problems += check_pages(root)
     if not seen:
         problems.append((root, 0, "no files"))
     return [f"{name}:{number}: {what}" for name, number, what in problems]
