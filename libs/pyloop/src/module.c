@@ -24,13 +24,15 @@ static PyObject *module_features(PyObject *Py_UNUSED(module), PyObject *Py_UNUSE
                          "sanitizers", TREADLE_SANITIZERS, "compiler", TREADLE_COMPILER);
 }
 
-/* In C, since a Python function that is an attribute of a class becomes a method: IsolatedAsyncioTestCase.loop_factory. */
+/* In C, since a Python function that is an attribute of a class becomes a method:
+ * IsolatedAsyncioTestCase.loop_factory. */
 static PyObject *module_new_event_loop(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
     return PyObject_CallNoArgs(tdl__state_of_module(module)->standard.loop_class);
 }
 
-/* Which of the insides of CPython, asyncio and libuv are as treadle knows them, by the names of their checks. */
+/* Which of the insides of CPython, asyncio and libuv are as treadle knows them, by the names of their
+ * checks. */
 static PyObject *module_trusted(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
     const struct tdl_module_state *st = tdl__state_of_module(module);

@@ -150,7 +150,8 @@ struct tdl_fio {
     uint32_t staged_count;
     uint32_t inflight_count;
     uint32_t inflight_max;
-    int bounced_fd; /* last one that required an aligned buffer, -1 if none; it may be another file's by now */
+    int bounced_fd; /* last one that required an aligned buffer, -1 if none; it may be another file's by
+                     * now */
     uint32_t fork_epoch;
     const char *pinned; /* memory that the kernel holds, NULL for none */
     size_t pinned_bytes;

@@ -107,7 +107,8 @@ static PyObject *future_new(TdlLoop *loop)
     return tdl__future_new(loop);
 }
 
-/* In debug mode every answer is a future, since the caller logs how long it took. Takes over the reference. */
+/* In debug mode every answer is a future, since the caller logs how long it took. Takes over the
+ * reference. */
 static PyObject *future_of(TdlLoop *loop, PyObject *answer)
 {
     PyObject *future = future_new(loop);
@@ -183,7 +184,8 @@ static PyObject *ask_reverse(TdlLoop *loop, const struct tdl_dns_ask_reverse *as
     return request_submit(loop, request);
 }
 
-/* Whether asyncio's lookup would end in socket's own functions, past a pool and a run_in_executor() that nobody replaced. */
+/* Whether asyncio's lookup would end in socket's own functions, past a pool and a run_in_executor() that
+ * nobody replaced. */
 static bool is_standard(TdlLoop *loop, PyObject *name)
 {
     struct tdl_module_state *st = loop->state;
@@ -198,8 +200,8 @@ static PyObject *left_to_python(TdlLoop *loop)
     Py_RETURN_NONE;
 }
 
-/* _getaddrinfo(host, port, family, type, proto, flags): rows at once, a future of them, or None for a call that is
- * asyncio's to make. */
+/* _getaddrinfo(host, port, family, type, proto, flags): rows at once, a future of them, or None for a call
+ * that is asyncio's to make. */
 static PyObject *loop_getaddrinfo(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     TdlLoop *loop = TDL_LOOP(self);
@@ -346,8 +348,8 @@ static struct tdl_patience *part_watches(TdlLoop *loop, uint64_t timeout_ns)
     return watches ? &dns->patience : NULL;
 }
 
-/* Never waits for libc: the pool's last worker frees what is still being looked up. The futures go first, since after
- * close a request may be freed at any moment. */
+/* Never waits for libc: the pool's last worker frees what is still being looked up. The futures go first,
+ * since after close a request may be freed at any moment. */
 static void part_close(TdlLoop *loop)
 {
     struct tdl_pool *pool = loop->dns != NULL ? loop->dns->pool : NULL;

@@ -1,5 +1,6 @@
-/* Name lookups of a loop: numeric ones answered at once, others by threads of libs/pool that never see Python.
- * Thread: the GIL guards everything here, but for what libs/resolve does to a request between submit and done. */
+/* Name lookups of a loop: numeric ones answered at once, others by threads of libs/pool that never see
+ * Python. Thread: the GIL guards everything here, but for what libs/resolve does to a request between submit
+ * and done. */
 #ifndef TDL_PYLOOP_DNS_H
 #define TDL_PYLOOP_DNS_H
 
@@ -38,7 +39,8 @@ struct tdl_dns {
     uint64_t python_count; /* left to asyncio's executor path */
 };
 
-/* What the standard library's lookups looked like at import; while they still do, the native path stands in for them.
+/* What the standard library's lookups looked like at import; while they still do, the native path stands in
+ * for them.
  */
 struct tdl_dns_state {
     PyObject *base_events; /* the modules, each with its dict */

@@ -1,4 +1,5 @@
-/* Answers as socket.getaddrinfo and socket.getnameinfo give them: rows with enum members, and their errors. */
+/* Answers as socket.getaddrinfo and socket.getnameinfo give them: rows with enum members, and their
+ * errors. */
 #include "dns/dns_internal.h"
 
 #include <arpa/inet.h>

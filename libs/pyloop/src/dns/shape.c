@@ -1,5 +1,5 @@
-/* Which arguments are plain enough to be looked up without asyncio's executor: those that _socket would pass to libc as
- * they are. */
+/* Which arguments are plain enough to be looked up without asyncio's executor: those that _socket would pass
+ * to libc as they are. */
 #include "dns/dns_internal.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,5 @@
-/* Whether socket.getaddrinfo and socket.getnameinfo are still the standard library's own, asked at every lookup. */
+/* Whether socket.getaddrinfo and socket.getnameinfo are still the standard library's own, asked at every
+ * lookup. */
 #include "dns/dns.h"
 #include "ground/cpython.h"
 #include "ground/state.h"
@@ -66,7 +67,8 @@ static bool modules_in_place(struct tdl_dns_state *st)
     return true;
 }
 
-/* Replaced before treadle was imported: a function that is not of socket's own file, or not a built-in of _socket. */
+/* Replaced before treadle was imported: a function that is not of socket's own file, or not a built-in of
+ * _socket. */
 static bool is_pristine(struct tdl_dns_state *st)
 {
     PyObject *function = st->getaddrinfo;
@@ -126,7 +128,8 @@ int tdl__dns_state_init(struct tdl_dns_state *st)
     return 0;
 }
 
-/* Whether socket has another getaddrinfo() of the same code: importlib.reload() makes everything of a module anew. */
+/* Whether socket has another getaddrinfo() of the same code: importlib.reload() makes everything of a module
+ * anew. */
 static bool is_reloaded(struct tdl_dns_state *st)
 {
     PyObject *now = PyDict_GetItemWithError(module_dict(st->socket), st->str_getaddrinfo);

@@ -81,9 +81,10 @@ PyObject *tdl__files_op_send(PyObject *self, PyObject *value)
     return next;
 }
 
-/* Asks the context to drop it. Its awaiter goes on at once and buffer and slot stay until the kernel is done, unless somebody
- * may still look up a descriptor by its number: then it lingers, since the awaiter's next step may be to close it. A close is
- * not taken back: the number is the operation's. While another thread closes the context, that one gives it back. */
+/* Asks the context to drop it. Its awaiter goes on at once and buffer and slot stay until the kernel is done,
+ * unless somebody may still look up a descriptor by its number: then it lingers, since the awaiter's next
+ * step may be to close it. A close is not taken back: the number is the operation's. While another thread
+ * closes the context, that one gives it back. */
 static bool drop(FileOp *op)
 {
     FileContext *c = op->context;

@@ -1,4 +1,5 @@
-/* A file context and the loop that it serves: found by the first operation that waits, told of results, asked before a poll. */
+/* A file context and the loop that it serves: found by the first operation that waits, told of results, asked
+ * before a poll. */
 #include "files/files.h"
 #include "loop/loop.h"
 
@@ -10,7 +11,8 @@
 
 #include "treadle/clock.h"
 
-/* A task's wake-up calls result() by name on anything but asyncio's own future, which costs a tenth of an operation. */
+/* A task's wake-up calls result() by name on anything but asyncio's own future, which costs a tenth of an
+ * operation. */
 static PyObject *finished_future(FilesState *st, PyObject *loop)
 {
     PyObject *kwnames = Py_BuildValue("(s)", "loop");

@@ -88,8 +88,9 @@ FileOp *tdl__files_give_back(struct tdl_queue *finished)
     return op;
 }
 
-/* Runs those who waited; after one that stops the loop, the others are told by the loop instead. Of a crowd some are left in
- * the queue for the next turn, but not when the context was closed meanwhile: it has no other turn. */
+/* Runs those who waited; after one that stops the loop, the others are told by the loop instead. Of a crowd
+ * some are left in the queue for the next turn, but not when the context was closed meanwhile: it has no
+ * other turn. */
 static int dispatch(FileContext *c, struct tdl_queue *finished, size_t count)
 {
     int rc = 0;
@@ -114,7 +115,8 @@ static int dispatch(FileContext *c, struct tdl_queue *finished, size_t count)
     return rc;
 }
 
-/* Another step where something is left; also when this one ends by an exception that stops the loop, since it may run again. */
+/* Another step where something is left; also when this one ends by an exception that stops the loop, since it
+ * may run again. */
 static int go_on(FileContext *c, int rc)
 {
     if (!tdl_fio_wants_flush(&c->fio) && !tdl_fio_has_finished(&c->fio)) {
@@ -183,8 +185,8 @@ PyObject *tdl__files_ready(PyObject *self, PyObject *Py_UNUSED(ignored))
     return step(c);
 }
 
-/* While the lock is let go, `closed` keeps everybody else away from the library's context: no other thread starts, cancels or
- * reaps an operation of it (drop() in op.c), and each comes back below. */
+/* While the lock is let go, `closed` keeps everybody else away from the library's context: no other thread
+ * starts, cancels or reaps an operation of it (drop() in op.c), and each comes back below. */
 static int close_context(FileContext *c)
 {
     if (c->closed) {

@@ -1,6 +1,6 @@
-/* Files for asyncio: contexts that stage operations on libs/fileio, and operations that are awaited without a future.
- * Thread: everything is guarded by the GIL and belongs to the loop's thread; a raw context may be used from several threads,
- * one at a time. */
+/* Files for asyncio: contexts that stage operations on libs/fileio, and operations that are awaited without a
+ * future. Thread: everything is guarded by the GIL and belongs to the loop's thread; a raw context may be
+ * used from several threads, one at a time. */
 #ifndef TDL_PYLOOP_FILES_H
 #define TDL_PYLOOP_FILES_H
 

@@ -1,4 +1,5 @@
-/* The methods of a file context, by name: what makes operations (prepare.c) and what drives them (context.c). */
+/* The methods of a file context, by name: what makes operations (prepare.c) and what drives them
+ * (context.c). */
 #include "files/files.h"
 
 #define TDL_FAST(function) (PyCFunction)(void (*)(void))(function), METH_FASTCALL

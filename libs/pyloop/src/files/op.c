@@ -1,6 +1,7 @@
-/* One awaited file operation: coroutine and future in one object, so that a hit costs neither and a miss costs no future.
- * Its _asyncio_future_blocking is None until it is suspended: ensure_future and gather see a coroutine, tasks see a future.
- * A kept one outlives who awaits it: cancelling wakes its tasks, which await it again if they were not the ones meant. */
+/* One awaited file operation: coroutine and future in one object, so that a hit costs neither and a miss
+ * costs no future. Its _asyncio_future_blocking is None until it is suspended: ensure_future and gather see a
+ * coroutine, tasks see a future. A kept one outlives who awaits it: cancelling wakes its tasks, which await
+ * it again if they were not the ones meant. */
 #include "files/files.h"
 #include "ground/cpython.h"
 
@@ -114,7 +115,8 @@ static inline void end_op(FileOp *op)
     keep_or_free(op);
 }
 
-/* Only an owner and callbacks may lead to a further one, and so on for longer than the stack is; few have any by then. */
+/* Only an owner and callbacks may lead to a further one, and so on for longer than the stack is; few have any
+ * by then. */
 static void op_dealloc(PyObject *self)
 {
     FileOp *op = TDL_FILE_OP(self);

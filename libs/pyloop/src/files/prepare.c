@@ -5,8 +5,9 @@
 #include <fcntl.h>
 #include <limits.h>
 
-/* Bytes of a result that are made when they are about to be filled: many waiting reads then touch no memory yet. Larger ones
- * are made at once, so that a size that no memory has room for is refused by the call itself. */
+/* Bytes of a result that are made when they are about to be filled: many waiting reads then touch no memory
+ * yet. Larger ones are made at once, so that a size that no memory has room for is refused by the call
+ * itself. */
 #define BYTES_LATER_MAX (512 << 10)
 
 /* Between low and high arguments, else a TypeError. */

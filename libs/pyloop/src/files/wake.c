@@ -2,8 +2,9 @@
 #include "files/files.h"
 #include "ground/asyncio.h"
 
-/* The wake-up of asyncio's C tasks takes nothing from its argument but whether it raises. The function is known by its name, and
- * from then on by its address; what is not known is given the operation itself, as a future would be. */
+/* The wake-up of asyncio's C tasks takes nothing from its argument but whether it raises. The function is
+ * known by its name, and from then on by its address; what is not known is given the operation itself, as a
+ * future would be. */
 static bool is_task_wakeup(FilesState *st, PyObject *callback)
 {
     if (!PyCFunction_CheckExact(callback)) {
@@ -77,8 +78,8 @@ static void report(FileOp *op, PyObject *callback)
     Py_DECREF(error);
 }
 
-/* As a turn of the loop: one callback's exception keeps no other from being called, and what ends the run leaves the others
- * to the next one. */
+/* As a turn of the loop: one callback's exception keeps no other from being called, and what ends the run
+ * leaves the others to the next one. */
 static void tell(FileOp *op, PyObject *callback, PyObject *context, bool directly, PyObject **stopped)
 {
     if (wake_one(op, callback, context, directly && *stopped == NULL) == 0) {

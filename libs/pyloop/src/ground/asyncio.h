@@ -1,24 +1,22 @@
-/* All private names of asyncio, and of what asyncio stands on (socket, weakref, concurrent.futures), that C uses; Python's are in
- * treadle/_asyncio.py. tools/tidy.py finds one of them that stands elsewhere. "At import" is a check made once, whose outcome is in
- * _treadle._trusted(), and which TREADLE_TEST_DISTRUST makes fail for a test; the others are made where the name is used.
+/* All private names of asyncio, and of what asyncio stands on (socket, weakref, concurrent.futures), that C
+ * uses; Python's are in treadle/_asyncio.py. tools/tidy.py finds one of them that stands elsewhere. "At
+ * import" is a check made once, whose outcome is in _treadle._trusted(), and which TREADLE_TEST_DISTRUST
+ * makes fail for a test; the others are made where the name is used.
  *
  * Names                       versions      check                                      where it fails
- * _FlowControlMixin           all           flow_control, at import: the size of its   asyncio's own transports are used, and its
- *                                           instances is that of our first fields      own accepting of connections
+ * _FlowControlMixin           all           flow_control, at import: the size of its   asyncio's own
+ * transports are used, and its instances is that of our first fields      own accepting of connections
  * _SelectorSocketTransport    all           found at import                            the same
- * members of SSLProtocol      all           sslproto, when TLS is first used: its      asyncio's own TLS is used, over our transports
- *                                           functions use each name
- * _ThreadSafeHandle           3.14 on       found at import                            handles show none
- * _all_tasks, _scheduled_     before 3.14   task_registry, at the first loop: a        the registry keeps its add() in Python
- *  tasks and WeakSet's parts                WeakSet with parts of these types
- * ThreadPoolExecutor's        all           each is asked for before a job is put      run_in_executor() is asyncio's
- *                                           into a pool past submit()
- * _intenum_converter          all           a function of socket's                     lookups are asyncio's
- * attributes of streams        all           each is looked for at each use               asyncio's own method goes on
- * task_wakeup                 all           asked of each callback                     tasks are told by the operation, not a future
- * methods of BaseEventLoop    all           inherited: the loop is one                 AttributeError where asyncio's own code had it
- *  and Server
- * Thread: with the GIL. */
+ * members of SSLProtocol      all           sslproto, when TLS is first used: its      asyncio's own TLS is
+ * used, over our transports functions use each name _ThreadSafeHandle           3.14 on       found at import
+ * handles show none _all_tasks, _scheduled_     before 3.14   task_registry, at the first loop: a        the
+ * registry keeps its add() in Python tasks and WeakSet's parts                WeakSet with parts of these
+ * types ThreadPoolExecutor's        all           each is asked for before a job is put run_in_executor() is
+ * asyncio's into a pool past submit() _intenum_converter          all           a function of socket's
+ * lookups are asyncio's attributes of streams        all           each is looked for at each use asyncio's
+ * own method goes on task_wakeup                 all           asked of each callback tasks are told by the
+ * operation, not a future methods of BaseEventLoop    all           inherited: the loop is one AttributeError
+ * where asyncio's own code had it and Server Thread: with the GIL. */
 #ifndef TDL_PYLOOP_ASYNCIO_H
 #define TDL_PYLOOP_ASYNCIO_H
 
@@ -76,7 +74,8 @@
     XX(_initializer)                                                                                         \
     XX(_work_queue)
 
-/* Where StreamReader, StreamWriter and StreamReaderProtocol keep what they know, and what they call of each other. */
+/* Where StreamReader, StreamWriter and StreamReaderProtocol keep what they know, and what they call of each
+ * other. */
 #define TDL_ASYNCIO_STREAMS(XX)                                                                              \
     XX(_buffer)                                                                                              \
     XX(_client_connected_cb)                                                                                 \

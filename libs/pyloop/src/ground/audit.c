@@ -1,4 +1,5 @@
-/* Python's audit events: whether anybody listens to them, and hearing of what ends or replaces the process. */
+/* Python's audit events: whether anybody listens to them, and hearing of what ends or replaces the
+ * process. */
 #include "ground/audit.h"
 
 #include "ground/cpython.h"
@@ -13,7 +14,8 @@ static struct {
     bool others; /* once the own hook is set: whether there are more */
 } hooks;
 
-/* An argument of an event, made only if there is a hook; that it cannot be made keeps the event from all hooks. */
+/* An argument of an event, made only if there is a hook; that it cannot be made keeps the event from all
+ * hooks. */
 static PyObject *unmade_argument(void *asked)
 {
     *(bool *)asked = true;
@@ -61,8 +63,8 @@ static int on_event(const char *event, PyObject *Py_UNUSED(args), void *Py_UNUSE
     return 0;
 }
 
-/* What ends the process without an event: the function object stays what it is, and calls these on its way to CPython's code.
- * Of the process, as the tables of its modules' functions are. */
+/* What ends the process without an event: the function object stays what it is, and calls these on its way to
+ * CPython's code. Of the process, as the tables of its modules' functions are. */
 enum { END_EXIT, END_ABORT, END_RAISE, ENDS };
 static void (*shipped[ENDS])(void);
 
@@ -95,7 +97,8 @@ static const struct {
     {"_signal", "raise_signal", METH_O, (void (*)(void))on_raise_call},
 };
 
-/* Whether the call of one of them is noticed from now on: not if it is another's function, or is called in another way. */
+/* Whether the call of one of them is noticed from now on: not if it is another's function, or is called in
+ * another way. */
 static bool lead_through_here(size_t i)
 {
     PyObject *module = PyImport_ImportModule(ends[i].module);
@@ -111,7 +114,8 @@ static bool lead_through_here(size_t i)
     return known;
 }
 
-/* A hook costs each audited call of the process some 20 ns, so it is set when something is to be held for the first time. */
+/* A hook costs each audited call of the process some 20 ns, so it is set when something is to be held for the
+ * first time. */
 bool tdl__audit_hears_ends(void)
 {
     if (hooks.own == HOOK_UNSET) {

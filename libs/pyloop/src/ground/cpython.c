@@ -30,7 +30,8 @@ static int set_in(PyObject *context, PyObject *var, PyObject *value)
     return PyContext_Exit(context) < 0 || token == NULL ? -1 : 0;
 }
 
-/* Whether the field is what its name says: another object after each change of a variable, the same in a copy. */
+/* Whether the field is what its name says: another object after each change of a variable, the same in a
+ * copy. */
 static bool vars_hold(PyObject *context, PyObject *var)
 {
     PyObject *before = tdl__context_vars(context);
@@ -129,7 +130,8 @@ static bool check_dict_tags(void)
 }
 #endif
 
-/* Whether it gives one reference and leaves the type as it is. The object is one of no other owner, with none in it. */
+/* Whether it gives one reference and leaves the type as it is. The object is one of no other owner, with none
+ * in it. */
 static bool check_new_reference(void)
 {
     PyObject *set = PySet_New(NULL);

@@ -1,18 +1,17 @@
 /* All of CPython's insides that treadle stands on: nothing else touches what its documentation does not name.
- * Each is checked when the module is imported, and where the check fails a slower way is taken that asks nothing of the inside. The
- * environment's TREADLE_TEST_DISTRUST names checks that fail for a test, separated by commas.
+ * Each is checked when the module is imported, and where the check fails a slower way is taken that asks
+ * nothing of the inside. The environment's TREADLE_TEST_DISTRUST names checks that fail for a test, separated
+ * by commas.
  *
  * name              versions  what it is                                            where the check fails
- * context_vars      all       PyThreadState.context, and the field of a context     each handle copies its context when it is made
- *                             that another copy of the same values shares
- * type_tags         all       PyTypeObject.tp_version_tag changes with the type     each short cut compares the classes
- *                             and its bases
- * dict_tags         3.11      PyDictObject.ma_version_tag changes with the dict     each lookup compares the names
- * new_reference     all       _Py_NewReference() makes memory an object again that   PyObject_Init(), which costs a callback 4% more
- *                             was one, with its type
- * origin_depth      all       PyThreadState.coroutine_origin_tracking_depth           sys is asked
- * method_defs       all       PyCFunctionObject.m_ml: how a built-in function is      no small writes are held
- *                             called, and where it leads
+ * context_vars      all       PyThreadState.context, and the field of a context     each handle copies its
+ * context when it is made that another copy of the same values shares type_tags         all
+ * PyTypeObject.tp_version_tag changes with the type     each short cut compares the classes and its bases
+ * dict_tags         3.11      PyDictObject.ma_version_tag changes with the dict     each lookup compares the
+ * names new_reference     all       _Py_NewReference() makes memory an object again that   PyObject_Init(),
+ * which costs a callback 4% more was one, with its type origin_depth      all
+ * PyThreadState.coroutine_origin_tracking_depth           sys is asked method_defs       all
+ * PyCFunctionObject.m_ml: how a built-in function is      no small writes are held called, and where it leads
  * socket_numbers    all       a socket's number behind its head; checked against    fileno() is called
  *                             the number at each use too
  *
@@ -66,7 +65,8 @@ static inline unsigned tdl__type_tag(const PyTypeObject *type)
     return type->tp_version_tag;
 }
 
-/* The version to keep, TDL_NO_TAG if it proves nothing. A look-up gives a type a version, if there is one left. */
+/* The version to keep, TDL_NO_TAG if it proves nothing. A look-up gives a type a version, if there is one
+ * left. */
 static inline unsigned tdl__type_tag_kept(const PyTypeObject *type)
 {
     unsigned tag = tdl__cpython.type_tags ? tdl__type_tag(type) : 0;
@@ -100,7 +100,8 @@ int tdl__origin_depth(void);
 /* Where a socket object of the raw type keeps its number, if it is this one; else NULL. */
 const int *tdl__socket_field(PyObject *sock, PyTypeObject *raw_type, int fd);
 
-/* Documented in spite of its name: cut a bytes object that nobody else has; NULL and an exception if that fails. */
+/* Documented in spite of its name: cut a bytes object that nobody else has; NULL and an exception if that
+ * fails. */
 static inline int tdl__bytes_resize(PyObject **bytes, Py_ssize_t size)
 {
     return _PyBytes_Resize(bytes, size);

@@ -1,11 +1,13 @@
-/* The descriptor behind what a program gives for a file: its number now, and whether it still has it later. */
+/* The descriptor behind what a program gives for a file: its number now, and whether it still has it
+ * later. */
 #include "ground/fileno.h"
 
 #include "ground/state.h"
 
 #include <limits.h>
 
-/* The number that an object gives, open or not, as a new int; or NULL and a ValueError for an object that gives none. */
+/* The number that an object gives, open or not, as a new int; or NULL and a ValueError for an object that
+ * gives none. */
 PyObject *tdl__number_of(PyObject *fileobj)
 {
     if (PyLong_Check(fileobj)) {
@@ -40,14 +42,16 @@ int tdl__fd_of(PyObject *fileobj)
     return PyErr_Occurred() ? -1 : (int)fd;
 }
 
-/* Where a socket object keeps its number, if it is the one given: whoever remembers the number looks there before it
- * uses it, since a closed socket's number may be another's. Checked against the number, not believed. */
+/* Where a socket object keeps its number, if it is the one given: whoever remembers the number looks there
+ * before it uses it, since a closed socket's number may be another's. Checked against the number, not
+ * believed. */
 const int *tdl__socket_number(const struct tdl_module_state *st, PyObject *sock, int fd)
 {
     return tdl__socket_field(sock, (PyTypeObject *)st->standard.raw_socket_type, fd);
 }
 
-/* Take back what an object has that could not be made: its end would close the descriptor, and the caller too. */
+/* Take back what an object has that could not be made: its end would close the descriptor, and the caller
+ * too. */
 static void let_descriptor_go(PyObject *sock)
 {
     PyObject *raised = PyErr_GetRaisedException();

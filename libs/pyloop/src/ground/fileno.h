@@ -11,7 +11,8 @@ int tdl__fd_of(PyObject *fileobj);
 int tdl__fd_of_open(PyObject *fileobj);
 const int *tdl__socket_number(const struct tdl_module_state *st, PyObject *sock, int fd);
 
-/* A socket object that owns a descriptor; NULL with an exception, and the descriptor is still the caller's. */
+/* A socket object that owns a descriptor; NULL with an exception, and the descriptor is still the
+ * caller's. */
 PyObject *tdl__socket_over(const struct tdl_module_state *st, int family, int type, int proto, int fd);
 
 #endif

@@ -96,7 +96,8 @@ static unsigned tag_of(PyTypeObject *type)
     return tdl__type_tag_kept(type);
 }
 
-/* Compare the class with what was shipped, which takes long, and remember the outcome for this version of it. */
+/* Compare the class with what was shipped, which takes long, and remember the outcome for this version of
+ * it. */
 bool tdl__class_compare(struct tdl_class *c)
 {
     if (c->type == NULL) {
@@ -177,7 +178,8 @@ static PyObject *module_of(const char *name)
     return module;
 }
 
-/* The methods that asyncio's transport of streams inherits, and one in C has for itself; None for a replaced one. */
+/* The methods that asyncio's transport of streams inherits, and one in C has for itself; None for a replaced
+ * one. */
 static PyObject *transport_methods(void)
 {
     static const char *const names[] = {"get_extra_info", "writelines"};
@@ -317,7 +319,8 @@ void tdl__standard_clear(struct tdl_standard *s)
     Py_CLEAR(s->loop_asyncio);
 }
 
-/* The class that stands for the standard one after importlib.reload(socket): another object of the same make. */
+/* The class that stands for the standard one after importlib.reload(socket): another object of the same
+ * make. */
 static void adopt(struct tdl_class *c, PyObject *type)
 {
     PyObject *now = PyType_Check(type) ? attributes_of((PyTypeObject *)type) : NULL;

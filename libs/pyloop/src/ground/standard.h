@@ -1,7 +1,7 @@
-/* Whether what treadle's C goes around is still what Python brought. Agents, guards of tests and fake clocks replace methods of
- * asyncio, of sockets and of thread pools; asyncio calls what it finds, so each short cut asks here before it is taken, and where
- * the answer is no, asyncio's own code runs.
- * The question costs one comparison while nothing changes: a type gets another version tag with each change of it or of its bases.
+/* Whether what treadle's C goes around is still what Python brought. Agents, guards of tests and fake clocks
+ * replace methods of asyncio, of sockets and of thread pools; asyncio calls what it finds, so each short cut
+ * asks here before it is taken, and where the answer is no, asyncio's own code runs. The question costs one
+ * comparison while nothing changes: a type gets another version tag with each change of it or of its bases.
  * A type that has used up its tags (1000 from Python 3.13 on) is compared attribute by attribute each time.
  * Thread: the GIL guards everything here. */
 #ifndef TDL_PYLOOP_STANDARD_H
@@ -40,10 +40,10 @@ struct tdl_standard {
         *transport_shipped; /* {name: attribute} of asyncio's transports that one in C stands in front of */
     unsigned transport_tag; /* of the class of transports in C while they are in place */
     PyObject *loop_class;   /* treadle.Loop */
-    PyObject *
-        loop_own; /* {name: attribute} of treadle.Loop, for what stands in front of asyncio's or goes around it */
-    PyObject *
-        loop_shipped; /* the same names: a tuple of what asyncio's classes have, None if one was replaced before */
+    PyObject *loop_own; /* {name: attribute} of treadle.Loop, for what stands in front of asyncio's or goes
+                           around it */
+    PyObject *loop_shipped; /* the same names: a tuple of what asyncio's classes have, None if one was
+                               replaced before */
     PyObject *loop_asyncio; /* asyncio's loop class */
 };
 

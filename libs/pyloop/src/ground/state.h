@@ -1,5 +1,5 @@
-/* What the module owns: its types, what it has imported and the names that hot paths look up; and what is done with types.
- * Thread: the GIL guards it. */
+/* What the module owns: its types, what it has imported and the names that hot paths look up; and what is
+ * done with types. Thread: the GIL guards it. */
 #ifndef TDL_PYLOOP_STATE_H
 #define TDL_PYLOOP_STATE_H
 
@@ -122,8 +122,8 @@ struct tdl_module_state {
     struct tdl_streams *streams;         /* of streams/ */
     struct tdl_dns_state *dns;           /* of dns/ */
     const struct tdl_part *const *parts; /* what the folders above loop/ do for each loop; the last is NULL */
-    uv_poll_t
-        poll_model; /* as libuv's own set-up leaves a handle that polls nothing; type is 0 if it is not understood */
+    uv_poll_t poll_model; /* as libuv's own set-up leaves a handle that polls nothing; type is 0 if it is not
+                             understood */
     TdlHandle *handle_free; /* handles kept for reuse, linked by their loop field; each still owns its type */
     unsigned handle_free_count;
     TdlTimerHandle *timer_free;

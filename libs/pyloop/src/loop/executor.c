@@ -1,6 +1,6 @@
 /* run_in_executor: a job in ThreadPoolExecutor's own queue that resolves the loop's future itself.
- * concurrent.futures makes a second future with a lock and condition, and three callbacks between the two; that was
- * more than the thread switch costs. */
+ * concurrent.futures makes a second future with a lock and condition, and three callbacks between the two;
+ * that was more than the thread switch costs. */
 #include "loop/executor.h"
 
 #include "loop/loop.h"
@@ -163,7 +163,8 @@ static bool method_is(PyObject *object, PyObject *name, const struct tdl_functio
     return same;
 }
 
-/* Whether the pool starts its threads without an initializer, whose failure would end the jobs by their futures. */
+/* Whether the pool starts its threads without an initializer, whose failure would end the jobs by their
+ * futures. */
 static bool no_initializer(const struct tdl_module_state *st, PyObject *pool)
 {
 #if PY_VERSION_HEX >= 0x030E0000
@@ -207,7 +208,8 @@ bool tdl__pools_in_place(TdlLoop *loop)
                                           tdl__loop_overridden(loop, st->str_create_future)));
 }
 
-/* _pool_is_standard(pool): whether a job may be put into the pool's queue past submit(), which agents replace. */
+/* _pool_is_standard(pool): whether a job may be put into the pool's queue past submit(), which agents
+ * replace. */
 static PyObject *loop_pool_is_standard(PyObject *self, PyObject *pool)
 {
     TdlLoop *loop = TDL_LOOP(self);

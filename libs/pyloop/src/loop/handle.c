@@ -168,8 +168,8 @@ static void handle_end(struct tdl_module_state *st, TdlHandle *h)
     }
 }
 
-/* What a handle holds may hold another handle, and so on for ever: from some depth on a handle waits until the outermost
- * has ended. CPython's own trashcan does the same at several times the cost. */
+/* What a handle holds may hold another handle, and so on for ever: from some depth on a handle waits until
+ * the outermost has ended. CPython's own trashcan does the same at several times the cost. */
 void tdl__handle_dealloc(PyObject *self)
 {
     TdlHandle *h = TDL_HANDLE(self);
@@ -270,7 +270,8 @@ int tdl__handle_call(TdlHandle *h)
     return code;
 }
 
-/* Handle._run as somebody replaced it, on asyncio's class; new, or NULL without an exception if nobody did. */
+/* Handle._run as somebody replaced it, on asyncio's class; new, or NULL without an exception if nobody
+ * did. */
 PyObject *tdl__handle_replaced_run(TdlHandle *h)
 {
     struct tdl_module_state *st = h->loop->state;

@@ -31,8 +31,9 @@ enum {
     PyObject *weakrefs;
 
 /* A callback waiting for its turn. The queue that it stands in owns one reference.
- * While its loop runs, a handle that only the queue holds is not tracked by the garbage collector: the running loop is
- * alive, and so is what it will call. It is tracked once it has run and somebody else holds it, or when the loop stops. */
+ * While its loop runs, a handle that only the queue holds is not tracked by the garbage collector: the
+ * running loop is alive, and so is what it will call. It is tracked once it has run and somebody else holds
+ * it, or when the loop stops. */
 struct tdl_handle {
     TDL_HANDLE_FIELDS
     struct tdl_item item;
@@ -49,7 +50,8 @@ struct tdl_timer_handle {
 _Static_assert(offsetof(struct tdl_timer_handle, timer.item) == offsetof(struct tdl_handle, item),
                "a timer handle is used as a handle");
 
-/* How a handle keeps its arguments, in link.user: beside the item's place in the handle, whose last bits are 0. */
+/* How a handle keeps its arguments, in link.user: beside the item's place in the handle, whose last bits are
+ * 0. */
 enum tdl_args_kind {
     TDL_ARGS_NONE = offsetof(struct tdl_handle, item), /* no argument */
     TDL_ARGS_ONE,                                      /* arg is the only argument */

@@ -1,4 +1,5 @@
-/* What Python sees of a handle: its methods, attributes and comparisons, and what debug mode keeps beside it. */
+/* What Python sees of a handle: its methods, attributes and comparisons, and what debug mode keeps beside
+ * it. */
 #include "loop/handle.h"
 #include "loop/loop.h"
 
@@ -79,7 +80,8 @@ static PyObject *debug_get(TdlHandle *h, Py_ssize_t index)
     return Py_NewRef(PyList_GET_ITEM(entry, index));
 }
 
-/* As asyncio's _ThreadSafeHandle: once cancel or cancelled returns in another thread, the callback does not run. */
+/* As asyncio's _ThreadSafeHandle: once cancel or cancelled returns in another thread, the callback does not
+ * run. */
 static void wait_while_running(TdlHandle *h)
 {
     if (h->loop->state->asyncio_threadsafe_handle == NULL ||

@@ -140,7 +140,8 @@ static void park(TdlLoop *loop, uint64_t timeout_ns)
     }
 }
 
-/* A sleeping loop keeps no context's values alive. Their end may run any code, so the turn's wait is computed anew. */
+/* A sleeping loop keeps no context's values alive. Their end may run any code, so the turn's wait is computed
+ * anew. */
 static uint64_t forget_snapshot(TdlLoop *loop)
 {
     tdl__snapshot_forget(loop);
@@ -168,8 +169,9 @@ static void poll_now(TdlLoop *loop)
     }
 }
 
-/* Whether this turn need not ask the kernel: the ring tells that nothing happened, or the turn before this one slept
- * in the kernel and saw no descriptor ready. A socket that becomes readable meanwhile is one turn late at most. */
+/* Whether this turn need not ask the kernel: the ring tells that nothing happened, or the turn before this
+ * one slept in the kernel and saw no descriptor ready. A socket that becomes readable meanwhile is one turn
+ * late at most. */
 static bool may_skip(TdlLoop *loop)
 {
     if (loop->poller.uv_busy || loop->poller.uv_dirty) {
@@ -183,14 +185,17 @@ static bool may_skip(TdlLoop *loop)
 }
 
 /* The poll of a turn, in order:
- *   1. Records of descriptors that may not be drained yet are queued again; if there are any, the poll does not wait.
- *   2. A poll that would not wait is skipped if the readiness filter allows it. The GIL is offered all the same, else a
- *      busy loop would starve the other threads.
- *   3. A poll that will wait first lets go of cached contexts. That may run code which schedules something, so the time
- *      to wait is computed again.
- *   4. libuv polls, at once or until an event, a notification or the timeout; its callbacks only link records. Before a
- *      poll at once the filter takes its completions: one that comes later then counts for the next turn.
- *   5. The readiness filter is told whether anything was found, and the linked records become queued items. */
+ *   1. Records of descriptors that may not be drained yet are queued again; if there are any, the poll does
+ * not wait.
+ *   2. A poll that would not wait is skipped if the readiness filter allows it. The GIL is offered all the
+ * same, else a busy loop would starve the other threads.
+ *   3. A poll that will wait first lets go of cached contexts. That may run code which schedules something,
+ * so the time to wait is computed again.
+ *   4. libuv polls, at once or until an event, a notification or the timeout; its callbacks only link
+ * records. Before a poll at once the filter takes its completions: one that comes later then counts for the
+ * next turn.
+ *   5. The readiness filter is told whether anything was found, and the linked records become queued
+ * items. */
 static void poll_filtered(TdlLoop *loop, uint64_t timeout_ns, struct tdl_queue *io)
 {
     bool fired = tdl__poller_again(&loop->poller);

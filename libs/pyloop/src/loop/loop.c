@@ -239,7 +239,8 @@ static PyObject *loop_handle_signals(PyObject *self, PyObject *main_thread)
     Py_RETURN_NONE;
 }
 
-/* _wakeup_put_aside(): the wakeup descriptor that a signal would have gone to but for the sleep, or None between sleeps. */
+/* _wakeup_put_aside(): the wakeup descriptor that a signal would have gone to but for the sleep, or None
+ * between sleeps. */
 static PyObject *loop_wakeup_put_aside(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     const TdlLoop *loop = TDL_LOOP(self);

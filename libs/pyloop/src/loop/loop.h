@@ -94,8 +94,8 @@ static inline bool tdl__handles_are_plain(const TdlLoop *loop)
 /* The loop's shared read buffer, asyncio's max_size. */
 enum { TDL_READ_BUFFER_SIZE = 256 * 1024 };
 
-/* Around a stream's system call, as asyncio's sockets do: a thread that waits for the GIL needs longer to wake up than an
- * empty poll takes, and gets it while the kernel carries data. errno is kept. */
+/* Around a stream's system call, as asyncio's sockets do: a thread that waits for the GIL needs longer to
+ * wake up than an empty poll takes, and gets it while the kernel carries data. errno is kept. */
 static inline PyThreadState *tdl__gil_give(const TdlLoop *loop)
 {
     return loop->others ? PyEval_SaveThread() : NULL;
@@ -110,14 +110,16 @@ static inline void tdl__gil_take(PyThreadState *given)
     }
 }
 
-/* Make an idle item that is embedded in a Python object, at this place of it: the collector finds the object by that. */
+/* Make an idle item that is embedded in a Python object, at this place of it: the collector finds the object
+ * by that. */
 static inline void tdl__item_init(struct tdl_item *item, void (*run)(struct tdl_item *), size_t place)
 {
     tdl_item_init(item, run);
     item->link.user = (uint16_t)place;
 }
 
-/* The object that an item is embedded in; NULL if it is none of Python's. The last two bits are the object's own. */
+/* The object that an item is embedded in; NULL if it is none of Python's. The last two bits are the object's
+ * own. */
 static inline PyObject *tdl__item_owner(struct tdl_item *item)
 {
     size_t place = item->link.user & ~3U;

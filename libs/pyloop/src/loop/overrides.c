@@ -1,4 +1,5 @@
-/* What stands in for a loop's own methods: in a subclass, on the loop itself, or in asyncio's class behind it. */
+/* What stands in for a loop's own methods: in a subclass, on the loop itself, or in asyncio's class behind
+ * it. */
 #include "loop/loop.h"
 
 /* Asked for on hot paths; while none of these is replaced, one comparison says so. */
@@ -33,8 +34,8 @@ static int note(PyObject **names, PyObject *name, PyObject *value)
     return PyDict_SetItem(*names, name, value);
 }
 
-/* Whether the classes of asyncio's loop have other attributes of a name than they were shipped with; shipped has one for each
- * class that had any, in the order in which they are found. */
+/* Whether the classes of asyncio's loop have other attributes of a name than they were shipped with; shipped
+ * has one for each class that had any, in the order in which they are found. */
 static bool is_patched(PyTypeObject *asyncios, PyObject *name, PyObject *shipped)
 {
     PyObject *mro = asyncios->tp_mro;
@@ -61,7 +62,8 @@ static bool is_patched(PyTypeObject *asyncios, PyObject *name, PyObject *shipped
     return found != PyTuple_GET_SIZE(shipped);
 }
 
-/* Compare one name; what asyncio's class has instead of its own comes before what treadle has in front of it. */
+/* Compare one name; what asyncio's class has instead of its own comes before what treadle has in front of
+ * it. */
 static int compare(TdlLoop *loop, struct tdl_loop_standard *fresh, PyObject *name, PyObject *own)
 {
     struct tdl_standard *s = &loop->state->standard;
@@ -143,7 +145,8 @@ static inline void refresh(TdlLoop *loop)
     }
 }
 
-/* Whether a call of loop.NAME by Python would reach something else than treadle's own, so that C may not go around it. */
+/* Whether a call of loop.NAME by Python would reach something else than treadle's own, so that C may not go
+ * around it. */
 bool tdl__loop_overridden(TdlLoop *loop, PyObject *name)
 {
     refresh(loop);
@@ -199,7 +202,8 @@ int tdl__loop_setattr(PyObject *self, PyObject *name, PyObject *value)
     return 0;
 }
 
-/* _patched(name): what asyncio's class has under the name if that is not its own, as a method of this loop; else None. */
+/* _patched(name): what asyncio's class has under the name if that is not its own, as a method of this loop;
+ * else None. */
 static PyObject *loop_patched(PyObject *self, PyObject *name)
 {
     PyObject *function = tdl__loop_patched(TDL_LOOP(self), name);

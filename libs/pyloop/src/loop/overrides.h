@@ -1,4 +1,5 @@
-/* What stands in for a loop's own methods: asked before C goes around one. Thread: the GIL guards everything here. */
+/* What stands in for a loop's own methods: asked before C goes around one. Thread: the GIL guards everything
+ * here. */
 #ifndef TDL_PYLOOP_OVERRIDES_H
 #define TDL_PYLOOP_OVERRIDES_H
 
@@ -6,13 +7,13 @@
 
 /* What a loop knows of its own class. */
 struct tdl_loop_standard {
-    unsigned plain_tag;  /* the class's version while nothing is replaced that is asked for often */
-    unsigned seen_tag;   /* the class's version when the two below were made */
-    unsigned handle_tag; /* of asyncio.TimerHandle, a subclass of Handle, while both are as shipped */
-    PyObject *patched;   /* {name: what asyncio's class has instead of its own}, NULL if nothing */
-    PyObject *
-        overridden; /* {name: None}: these, and what a subclass or the loop itself has instead; NULL if nothing */
-    PyObject *assigned; /* {name: None} set on the loop itself, NULL if none ever was */
+    unsigned plain_tag;   /* the class's version while nothing is replaced that is asked for often */
+    unsigned seen_tag;    /* the class's version when the two below were made */
+    unsigned handle_tag;  /* of asyncio.TimerHandle, a subclass of Handle, while both are as shipped */
+    PyObject *patched;    /* {name: what asyncio's class has instead of its own}, NULL if nothing */
+    PyObject *overridden; /* {name: None}: these, and what a subclass or the loop itself has instead; NULL if
+                             nothing */
+    PyObject *assigned;   /* {name: None} set on the loop itself, NULL if none ever was */
 };
 
 /* _loop_setup(loop class, asyncio's, {name: attributes of asyncio's classes as shipped, or None}) */

@@ -1,7 +1,8 @@
-/* Producers that never pause. Threads that call call_soon_threadsafe() in a loop keep the GIL from the loop that works off what
- * they post: of five threads that want it the loop gets a fifth, so its queue grows without an end and all its timers are late.
- * A producer that has posted more since the last poll than the loop runs in a moment waits for the next poll, without the GIL.
- * Nothing is refused or dropped, and nobody waits for a loop that makes no progress: it may wait for what the producer holds. */
+/* Producers that never pause. Threads that call call_soon_threadsafe() in a loop keep the GIL from the loop
+ * that works off what they post: of five threads that want it the loop gets a fifth, so its queue grows
+ * without an end and all its timers are late. A producer that has posted more since the last poll than the
+ * loop runs in a moment waits for the next poll, without the GIL. Nothing is refused or dropped, and nobody
+ * waits for a loop that makes no progress: it may wait for what the producer holds. */
 #include "loop/loop.h"
 
 #include "treadle/clock.h"
@@ -57,7 +58,8 @@ static uint64_t progress(const TdlLoop *loop)
     return (loop->turns << 32) ^ loop->sched.frozen;
 }
 
-/* The loop stands, perhaps for long: each time that it is found so, twice as many may be posted before it is looked at again. */
+/* The loop stands, perhaps for long: each time that it is found so, twice as many may be posted before it is
+ * looked at again. */
 static void grant(struct tdl_pace *p, uint64_t stands)
 {
     bool again = p->grant > 0 && p->stood == stands;
@@ -67,7 +69,8 @@ static void grant(struct tdl_pace *p, uint64_t stands)
     p->posts = p->limit - p->grant;
 }
 
-/* Whether this thread runs a loop itself: that one must not wait, and least of all for one that waits for it. */
+/* Whether this thread runs a loop itself: that one must not wait, and least of all for one that waits for
+ * it. */
 static bool runs_a_loop(TdlLoop *loop)
 {
     PyObject *running = PyObject_CallMethod(loop->state->support, "running_loop", NULL);
@@ -122,8 +125,9 @@ void tdl__pace_polled(TdlLoop *loop)
     }
 }
 
-/* The most that the next limit may be. It grows by steps, since what posts lead to shows two generations later, and only while it
- * is used; what is not used shrinks, since the next flood need not be one of callbacks as short. */
+/* The most that the next limit may be. It grows by steps, since what posts lead to shows two generations
+ * later, and only while it is used; what is not used shrinks, since the next flood need not be one of
+ * callbacks as short. */
 static int32_t room(const struct tdl_pace *p)
 {
     if ((int64_t)p->measured * 2 < p->limit) {
@@ -134,8 +138,9 @@ static int32_t room(const struct tdl_pace *p)
     return more < TDL_PACE_MAX ? more : TDL_PACE_MAX;
 }
 
-/* The generation is over: learn from it how many posts the next one may have. What posts lead to is theirs, too: a coroutine has
- * its callback, its step and its result in one generation each. Of a generation that has more than that, the rest is not. */
+/* The generation is over: learn from it how many posts the next one may have. What posts lead to is theirs,
+ * too: a coroutine has its callback, its step and its result in one generation each. Of a generation that has
+ * more than that, the rest is not. */
 void tdl__pace_ran(TdlLoop *loop)
 {
     struct tdl_pace *p = &loop->pace;

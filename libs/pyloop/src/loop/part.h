@@ -1,5 +1,6 @@
-/* What the folders above loop/ do for each loop. module.c lists them; loop/ calls them in that order, and knows none by name.
- * Thread: with the GIL, on the loop's thread but for open, traverse, clear and release. */
+/* What the folders above loop/ do for each loop. module.c lists them; loop/ calls them in that order, and
+ * knows none by name. Thread: with the GIL, on the loop's thread but for open, traverse, clear and
+ * release. */
 #ifndef TDL_PYLOOP_PART_H
 #define TDL_PYLOOP_PART_H
 
@@ -11,7 +12,8 @@
 struct tdl_part {
     int (*open)(TdlLoop *loop);         /* a loop is made: 0, or -1 with an exception */
     void (*before_poll)(TdlLoop *loop); /* the part has set loop->staged */
-    /* Before a sleep of so long: whose patience says to watch for an answer first, and keeps how that ended; NULL for nobody's. */
+    /* Before a sleep of so long: whose patience says to watch for an answer first, and keeps how that ended;
+     * NULL for nobody's. */
     struct tdl_patience *(*watches)(TdlLoop *loop, uint64_t timeout_ns);
     void (*after_fork)(TdlLoop *loop); /* in the child, when the loop has descriptors of its own */
     void (*close)(TdlLoop *loop);      /* before the queues are emptied */
@@ -20,8 +22,8 @@ struct tdl_part {
     void (*release)(TdlLoop *loop); /* the last: memory */
 };
 
-/* How long a loop with nothing to do watches for an answer before it sleeps: what a lookup in a file takes, and about what it
- * costs to put a thread to sleep and wake it. */
+/* How long a loop with nothing to do watches for an answer before it sleeps: what a lookup in a file takes,
+ * and about what it costs to put a thread to sleep and wake it. */
 #define TDL_WATCH_NS 20000U
 
 /* loop.c and part.c share */

@@ -29,7 +29,8 @@ static void retire(TdlHandle *h)
     }
 }
 
-/* Take a side from the callback that has it, which does not run any more though it was queued. Nothing else is taken. */
+/* Take a side from the callback that has it, which does not run any more though it was queued. Nothing else
+ * is taken. */
 void tdl__watch_retire(struct tdl_watch *w, int event)
 {
     TdlHandle *h = w != NULL ? side_handle(tdl__watch_side(w, event)) : NULL;
@@ -39,7 +40,8 @@ void tdl__watch_retire(struct tdl_watch *w, int event)
     }
 }
 
-/* As tdl__fd_of, but an object that was closed while it is registered still has the number it was registered by. */
+/* As tdl__fd_of, but an object that was closed while it is registered still has the number it was registered
+ * by. */
 static int registered_fd(TdlLoop *loop, PyObject *fileobj)
 {
     int fd = tdl__fd_of(fileobj);
@@ -201,7 +203,8 @@ static PyObject *loop_ensure_fd_no_transport(PyObject *self, PyObject *fileobj)
     long given = PyLong_AsLongAndOverflow(number, &overflow);
     Py_DECREF(number);
     if (overflow != 0 || given < 0 || given > INT_MAX) {
-        Py_RETURN_NONE; /* the registration's error to tell, and none for what is closed while it is registered */
+        Py_RETURN_NONE; /* the registration's error to tell, and none for what is closed while it is
+                           registered */
     }
     int fd = (int)given;
     const struct tdl_watch *w = tdl__watch_get(&loop->poller, fd);

@@ -1,5 +1,6 @@
-/* asyncio's registry of tasks, quicker: up to Python 3.13 each new task is put into a WeakSet whose add() and whose weak
- * references' callback are written in Python, a seventh of what a short task costs. The set itself stays what it is. */
+/* asyncio's registry of tasks, quicker: up to Python 3.13 each new task is put into a WeakSet whose add() and
+ * whose weak references' callback are written in Python, a seventh of what a short task costs. The set itself
+ * stays what it is. */
 #include "loop/registry.h"
 
 #if PY_VERSION_HEX < 0x030e0000
@@ -53,7 +54,8 @@ static PyObject *registry_add(PyObject *parts, PyObject *const *args, Py_ssize_t
 static PyMethodDef add_def = {"add", (PyCFunction)(void (*)(void))registry_add, METH_FASTCALL | METH_KEYWORDS,
                               NULL};
 
-/* A WeakSet as this file knows it, with an add() that nobody has replaced: its parts, else NULL without an exception. */
+/* A WeakSet as this file knows it, with an add() that nobody has replaced: its parts, else NULL without an
+ * exception. */
 static PyObject *parts_of(PyObject *registry)
 {
     PyObject *weak_set = tdl__import_from("weakref", "WeakSet");

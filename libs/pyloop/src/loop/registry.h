@@ -4,7 +4,8 @@
 
 #include "ground/state.h"
 
-/* Before the first loop, asyncio's registry of tasks gets an add() in C; one that it does not know is left alone. */
+/* Before the first loop, asyncio's registry of tasks gets an add() in C; one that it does not know is left
+ * alone. */
 void tdl__registry_quicken(struct tdl_module_state *st);
 
 #endif

@@ -36,8 +36,8 @@ static bool spin(TdlLoop *loop)
     return tdl_wake_park_end(&loop->poller.wake) || posted;
 }
 
-/* Work off what the turn scheduled, and what arrives meanwhile, before anything is polled again: the shape that
- * perf/bench/pool_churn.py shows to be worse for a pool behind threads than one generation per poll. */
+/* Work off what the turn scheduled, and what arrives meanwhile, before anything is polled again: the shape
+ * that perf/bench/pool_churn.py shows to be worse for a pool behind threads than one generation per poll. */
 static void settle(TdlLoop *loop)
 {
     while (!tdl_sched_stopping(&loop->sched) && !PyErr_Occurred() && PyErr_CheckSignals() == 0) {
@@ -122,7 +122,8 @@ static void turns_ended(TdlLoop *loop)
     }
 }
 
-/* Whether a turn is being made, by whomever: one does not begin in another, and nothing is taken from under it. */
+/* Whether a turn is being made, by whomever: one does not begin in another, and nothing is taken from under
+ * it. */
 bool tdl__loop_in_turn(const TdlLoop *loop)
 {
     return tdl_sched_running(&loop->sched) || loop->poller.in_uv;
@@ -147,8 +148,8 @@ PyObject *tdl__loop_run_once(PyObject *self, PyObject *Py_UNUSED(ignored))
     return code == 0 ? Py_NewRef(Py_None) : NULL;
 }
 
-/* _run_nested(): one turn inside of a callback, for who lets a loop run inside of itself. libuv calls nobody, so no poll is under
- * way then. */
+/* _run_nested(): one turn inside of a callback, for who lets a loop run inside of itself. libuv calls nobody,
+ * so no poll is under way then. */
 PyObject *tdl__loop_run_nested(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     TdlLoop *loop = TDL_LOOP(self);

@@ -36,7 +36,8 @@ PyObject *tdl__loop_set_spin(PyObject *self, PyObject *value)
     Py_RETURN_NONE;
 }
 
-/* For tests: whether every transport holds its small writes until the step's end, learnt or not, and how long at most. */
+/* For tests: whether every transport holds its small writes until the step's end, learnt or not, and how long
+ * at most. */
 PyObject *tdl__loop_shape_holds(PyObject *self, PyObject *args)
 {
     int all;

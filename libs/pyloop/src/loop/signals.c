@@ -1,8 +1,9 @@
-/* CPython's one wakeup descriptor, to which it writes each signal, and the sleep of a loop, which a signal has to end.
- * The descriptor belongs to the program: whoever sets one finds it as it was left. The loop sets its own for a sleep alone, looks
- * whether a signal came before, and puts the other back before Python code runs.
- * Before 3.13 CPython has no function for that but the Python one, which asks the kernel twice. So there a sleep begins without,
- * and a timer's descriptor ends it after a while if nothing else did: the next sleep, which may be long, has it. */
+/* CPython's one wakeup descriptor, to which it writes each signal, and the sleep of a loop, which a signal
+ * has to end. The descriptor belongs to the program: whoever sets one finds it as it was left. The loop sets
+ * its own for a sleep alone, looks whether a signal came before, and puts the other back before Python code
+ * runs. Before 3.13 CPython has no function for that but the Python one, which asks the kernel twice. So
+ * there a sleep begins without, and a timer's descriptor ends it after a while if nothing else did: the next
+ * sleep, which may be long, has it. */
 #include "loop/signals.h"
 
 #include "loop/loop.h"
@@ -21,7 +22,8 @@ static int wakeup_swap(TdlLoop *Py_UNUSED(loop), int fd)
     return PySignal_SetWakeupFd(fd);
 }
 #else
-/* The function itself and no Python around it, which would give a signal's handler the chance to raise here. */
+/* The function itself and no Python around it, which would give a signal's handler the chance to raise
+ * here. */
 static int wakeup_swap(TdlLoop *loop, int fd)
 {
     PyObject *old = PyObject_CallFunction(loop->state->set_wakeup_fd, "i", fd);
@@ -41,7 +43,8 @@ static int take(TdlLoop *loop)
 {
     loop->wakeup_theirs = wakeup_swap(loop, loop->poller.signal_wfd);
     loop->wakeup_taken = true;
-    return PyErr_CheckSignals(); /* what came before the swap; what comes now writes to the loop's descriptor */
+    return PyErr_CheckSignals(); /* what came before the swap; what comes now writes to the loop's
+                                  * descriptor */
 }
 
 static void arm_guard(TdlLoop *loop)

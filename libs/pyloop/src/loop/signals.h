@@ -4,8 +4,8 @@
 
 #include "ground/state.h"
 
-/* The wakeup descriptor is taken before a turn that may sleep (-1 if a signal's handler raised), held when the sleep
- * begins, and given back before anything else runs */
+/* The wakeup descriptor is taken before a turn that may sleep (-1 if a signal's handler raised), held when
+ * the sleep begins, and given back before anything else runs */
 int tdl__signals_before_turn(TdlLoop *loop, bool idle);
 void tdl__signals_hold(TdlLoop *loop);
 void tdl__signals_give(TdlLoop *loop);

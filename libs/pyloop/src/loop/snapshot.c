@@ -1,5 +1,6 @@
-/* Contexts of callbacks: one copy for all that are scheduled from the same context, and a private one when each runs.
- * asyncio copies the current context for every handle; that copy only has to exist when the callback runs. */
+/* Contexts of callbacks: one copy for all that are scheduled from the same context, and a private one when
+ * each runs. asyncio copies the current context for every handle; that copy only has to exist when the
+ * callback runs. */
 #include "loop/snapshot.h"
 
 #include "ground/cpython.h"
@@ -49,8 +50,9 @@ void tdl__snapshot_forget(TdlLoop *loop)
     Py_CLEAR(loop->spare_context);
 }
 
-/* Leave the context that a transport's callback ran in. What entered another one there and did not leave it has the
- * exit refused: that goes to the exception handler, as it does from asyncio's handles, and the run goes on. */
+/* Leave the context that a transport's callback ran in. What entered another one there and did not leave it
+ * has the exit refused: that goes to the exception handler, as it does from asyncio's handles, and the run
+ * goes on. */
 void tdl__context_leave(TdlLoop *loop, PyObject *context)
 {
     PyObject *ending = PyErr_Occurred() != NULL ? PyErr_GetRaisedException() : NULL;

@@ -81,8 +81,8 @@ static int parse(TdlLoop *loop, const char *method, const char *when_name, struc
     return out->callback != NULL ? 0 : missing(method, "'callback'", 1);
 }
 
-/* The context that a registration names, as asyncio's transports do from Python 3.15 on; NULL for none, with an error set for
- * any other name. */
+/* The context that a registration names, as asyncio's transports do from Python 3.15 on; NULL for none, with
+ * an error set for any other name. */
 PyObject *tdl__given_context(TdlLoop *loop, PyObject *const *values, PyObject *kwnames)
 {
     for (Py_ssize_t i = 0; kwnames != NULL && i < PyTuple_GET_SIZE(kwnames); i++) {
@@ -262,7 +262,8 @@ static PyObject *schedule_later(TdlLoop *loop, PyObject *delay, const struct soo
     return handle;
 }
 
-/* asyncio's call_at() leaves its timers in a heap of its own: arm them. Takes over the reference to what it returned. */
+/* asyncio's call_at() leaves its timers in a heap of its own: arm them. Takes over the reference to what it
+ * returned. */
 TDL_RARE static PyObject *scheduled_by_asyncio(TdlLoop *loop, PyObject *returned)
 {
     PyObject *result = PyObject_CallMethodNoArgs((PyObject *)loop, loop->state->str__take_scheduled);
@@ -345,7 +346,8 @@ static PyObject *loop_call_at(PyObject *self, PyObject *const *args, Py_ssize_t 
     return schedule_given(loop, a.when, &a);
 }
 
-/* _push_handle(callback, handle), _push_timer(when, callback, handle): run what asyncio made, in its turn or at its time. */
+/* _push_handle(callback, handle), _push_timer(when, callback, handle): run what asyncio made, in its turn or
+ * at its time. */
 static PyObject *loop_push_handle(PyObject *self, PyObject *args)
 {
     PyObject *callback, *handle;

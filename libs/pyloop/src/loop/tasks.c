@@ -4,7 +4,8 @@
 #include "loop/registry.h"
 #include "loop/snapshot.h"
 
-/* What asyncio's own code would find under the name now: debuggers and tests replace the classes, while one is called too. */
+/* What asyncio's own code would find under the name now: debuggers and tests replace the classes, while one
+ * is called too. */
 static PyObject *find_class(PyObject *module_dict, PyObject *name)
 {
     PyObject *found = PyDict_GetItemWithError(module_dict, name);

@@ -1,4 +1,5 @@
-/* What the poller does around each poll: interest changes before it, and behind it the queueing of what is ready. */
+/* What the poller does around each poll: interest changes before it, and behind it the queueing of what is
+ * ready. */
 #include "poll/poller.h"
 #include "poll/uvpriv.h"
 
@@ -15,7 +16,8 @@
 
 enum { TDL_SPARE_MAX = 256 };
 
-/* Fire what is to be found readable, in order, before the kernel is asked for what is new. True if there is any. */
+/* Fire what is to be found readable, in order, before the kernel is asked for what is new. True if there is
+ * any. */
 bool tdl__poller_again(struct tdl_poller *p)
 {
     while (tdl_node_is_linked(&p->again)) {
@@ -72,8 +74,9 @@ static struct tdl_watch *close_released(struct tdl_watch *w)
     return rest;
 }
 
-/* The kernel refused, and nobody waits for its answer: both sides are found ready, and their owners look at the error or
- * try their calls, and the kernel is asked again before the next poll. What is gone is never ready, as with any epoll. */
+/* The kernel refused, and nobody waits for its answer: both sides are found ready, and their owners look at
+ * the error or try their calls, and the kernel is asked again before the next poll. What is gone is never
+ * ready, as with any epoll. */
 static void refused(struct tdl_watch *w, int code)
 {
     if (!tdl__watch_is_gone(w->fd, code)) {
@@ -107,9 +110,9 @@ void tdl__poller_apply(struct tdl_poller *p)
     }
 }
 
-/* A recv ends at the mark of TCP's urgent data, whatever lies behind it, and so it does for what else is reported in this
- * way: a short read proves nothing any more. Urgent data is reported before a recv can be cut short by it, or at the same
- * poll as the bytes around it. */
+/* A recv ends at the mark of TCP's urgent data, whatever lies behind it, and so it does for what else is
+ * reported in this way: a short read proves nothing any more. Urgent data is reported before a recv can be
+ * cut short by it, or at the same poll as the bytes around it. */
 static void leave_edge(struct tdl_watch *w)
 {
     w->level = true;

@@ -1,6 +1,6 @@
-/* A loop's poller: the descriptors that libuv polls for it, its wake, and the readiness filter before the poll.
- * Thread: the GIL guards everything here, but for the fields marked "poll", which the loop's thread alone touches while it runs
- * libuv without the GIL. */
+/* A loop's poller: the descriptors that libuv polls for it, its wake, and the readiness filter before the
+ * poll. Thread: the GIL guards everything here, but for the fields marked "poll", which the loop's thread
+ * alone touches while it runs libuv without the GIL. */
 #ifndef TDL_PYLOOP_POLLER_H
 #define TDL_PYLOOP_POLLER_H
 
@@ -18,11 +18,13 @@
 struct tdl_module_state;
 struct tdl_poller;
 
-/* Where an I/O event goes: the item that a readable or writable descriptor queues, and the object that holds it. */
+/* Where an I/O event goes: the item that a readable or writable descriptor queues, and the object that holds
+ * it. */
 struct tdl_watch_side {
     struct tdl_item *item;
     PyObject *owner; /* a reference while registered; visited by the loop */
-    /* Of an item that is a callback of the program's: whether it was cancelled, and is let go. NULL for treadle's own items. */
+    /* Of an item that is a callback of the program's: whether it was cancelled, and is let go. NULL for
+     * treadle's own items. */
     bool (*cancelled)(const struct tdl_item *item);
 };
 
@@ -103,7 +105,8 @@ struct tdl_poller {
     bool guard_due; /* the next sleep may be long: it takes the wakeup descriptor */
 };
 
-/* Whether CPython's wakeup descriptor is swapped by a function of C; else guard_fd is needed (loop/signals.c). */
+/* Whether CPython's wakeup descriptor is swapped by a function of C; else guard_fd is needed
+ * (loop/signals.c). */
 enum { TDL_WAKEUP_IS_CHEAP = PY_VERSION_HEX >= 0x030D0000 };
 
 /* End the sleep of the loop's thread. */

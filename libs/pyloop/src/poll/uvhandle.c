@@ -21,7 +21,8 @@ void tdl__raise_uv(int code)
     PyErr_SetFromErrno(PyExc_OSError);
 }
 
-/* What libuv sets up with a process's first loop needs descriptors, and aborts without them: there are some now. */
+/* What libuv sets up with a process's first loop needs descriptors, and aborts without them: there are some
+ * now. */
 int tdl__uv_setup(uv_poll_t *model)
 {
     enum { NEEDED = 4 };
@@ -209,8 +210,8 @@ int tdl__uv_open(struct tdl_poller *p)
     return 0;
 }
 
-/* A forked child gets a signal pair of its own under the parent's numbers, which signal.set_wakeup_fd knows.
- */
+/* A forked child gets a signal pair of its own under the parent's numbers, which signal.set_wakeup_fd
+ * knows. */
 static void signal_fork(struct tdl_poller *p)
 {
     int fds[2];

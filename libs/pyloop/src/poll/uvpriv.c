@@ -27,8 +27,9 @@ static bool link_is_alone(const void *at)
     return link->next == at && link->prev == at;
 }
 
-/* Enter the descriptor into epoll here, and take it out of the list of what libuv would enter: libuv aborts when the kernel
- * refuses, for want of memory or because the number was closed, and without the GIL any thread may close it at any time. */
+/* Enter the descriptor into epoll here, and take it out of the list of what libuv would enter: libuv aborts
+ * when the kernel refuses, for want of memory or because the number was closed, and without the GIL any
+ * thread may close it at any time. */
 static int enter(const uv_loop_t *uv, uv__io_t *io, uint32_t events)
 {
     int epoll = uv_backend_fd(uv);
@@ -59,7 +60,8 @@ static bool is_blank(const uv_poll_t *poll, int fd)
            link_is_alone(&io->watcher_queue) && link_is_alone(&io->pending_queue);
 }
 
-/* Whether a started handle stands in the loop's queue until it is entered, and is told of what it then polls. fd is readable. */
+/* Whether a started handle stands in the loop's queue until it is entered, and is told of what it then polls.
+ * fd is readable. */
 static bool is_followed(uv_loop_t *uv, uv_poll_t *poll)
 {
     int events = 0;
@@ -77,8 +79,8 @@ static bool is_followed(uv_loop_t *uv, uv_poll_t *poll)
     return told && io->pevents == 0 && io->events == 0 && link_is_alone(&io->watcher_queue);
 }
 
-/* See how uv_poll_init() leaves a handle. It tries each descriptor in epoll, at three system calls, and aborts if it cannot take
- * it out again: a loop's handles are copies of this one. */
+/* See how uv_poll_init() leaves a handle. It tries each descriptor in epoll, at three system calls, and
+ * aborts if it cannot take it out again: a loop's handles are copies of this one. */
 int tdl__uvpriv_model(uv_loop_t *uv, uv_poll_t *model, bool distrusted)
 {
     uv_poll_t poll;
@@ -98,8 +100,8 @@ int tdl__uvpriv_model(uv_loop_t *uv, uv_poll_t *model, bool distrusted)
     return code;
 }
 
-/* A number that nobody can poll, and libuv's epoll cannot hold: what libuv takes out of epoll as it closes a handle may be
- * another's number by now. */
+/* A number that nobody can poll, and libuv's epoll cannot hold: what libuv takes out of epoll as it closes a
+ * handle may be another's number by now. */
 static void park(uv_poll_t *poll)
 {
     poll->io_watcher.fd = uv_backend_fd(poll->loop);

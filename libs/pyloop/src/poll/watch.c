@@ -75,7 +75,8 @@ static void make_ready(struct tdl_watch *w)
     w->ready = true;
 }
 
-/* What epoll says to a descriptor, asked without libuv: 0, or -EBADF, or -EPERM for a file that cannot be polled. */
+/* What epoll says to a descriptor, asked without libuv: 0, or -EBADF, or -EPERM for a file that cannot be
+ * polled. */
 static int probe(struct tdl_poller *p, int fd)
 {
     struct epoll_event event = {.events = 0, .data.fd = -1};
@@ -151,7 +152,8 @@ void tdl__watch_changed(struct tdl_watch *w)
     tdl__poller_wake(p);
 }
 
-/* Whether each event needs to be told only once. A writer's is told as long as it waits, and so is a callback's. */
+/* Whether each event needs to be told only once. A writer's is told as long as it waits, and so is a
+ * callback's. */
 static bool by_edge(const struct tdl_watch *w)
 {
     return w->edge && !w->level && tdl__uvpriv_known(&w->poller->uv->uv) && w->want == UV_READABLE &&
@@ -194,7 +196,8 @@ static bool uv_is_ours(const struct tdl_poller *p)
     return !p->in_uv && !tdl__uv_forked(p);
 }
 
-/* Nobody has this side any more. Returns the object that the last side leaves behind, for the caller to let go. */
+/* Nobody has this side any more. Returns the object that the last side leaves behind, for the caller to let
+ * go. */
 static PyObject *forget_side(struct tdl_watch *w, int event)
 {
     *tdl__watch_side(w, event) = (struct tdl_watch_side){0};
@@ -207,7 +210,8 @@ static PyObject *forget_side(struct tdl_watch *w, int event)
     return fileobj;
 }
 
-/* Whether it is refused since the number was closed behind our back, or means by now what cannot be polled. */
+/* Whether it is refused since the number was closed behind our back, or means by now what cannot be
+ * polled. */
 bool tdl__watch_is_gone(int fd, int code)
 {
     struct stat st;
@@ -215,8 +219,8 @@ bool tdl__watch_is_gone(int fd, int code)
            (fstat(fd, &st) < 0 || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode));
 }
 
-/* What stands in epoll already is changed before the next poll, when changes that undo each other are none; but who gives a
- * callback is told at once if it cannot be. */
+/* What stands in epoll already is changed before the next poll, when changes that undo each other are none;
+ * but who gives a callback is told at once if it cannot be. */
 int tdl__watch_set_side(struct tdl_watch *w, int event, struct tdl_watch_side side)
 {
     PyObject *old = tdl__watch_side(w, event)->owner;
@@ -270,7 +274,8 @@ bool tdl__watch_unset(struct tdl_watch *w, int event)
     return true;
 }
 
-/* Nobody waits for this event now, but somebody soon will: the kernel stays armed until an event comes for nobody. */
+/* Nobody waits for this event now, but somebody soon will: the kernel stays armed until an event comes for
+ * nobody. */
 void tdl__watch_rest(struct tdl_watch *w, int event)
 {
     struct tdl_watch_side *side = tdl__watch_side(w, event);
@@ -335,8 +340,8 @@ void tdl__watch_release(struct tdl_watch *w)
     Py_XDECREF(fileobj);
 }
 
-/* The edge has been reported: queue the record at the next poll too, unless the descriptor is drained until then, or
- * registered anew, which reports it again. */
+/* The edge has been reported: queue the record at the next poll too, unless the descriptor is drained until
+ * then, or registered anew, which reports it again. */
 void tdl__watch_again(struct tdl_watch *w)
 {
     if (w->armed_edge && !tdl_node_is_linked(&w->again)) {

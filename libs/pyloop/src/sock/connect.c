@@ -62,8 +62,8 @@ static int is_answered(const TdlSockWait *s)
     return code;
 }
 
-/* On loopback the answer is there at once. It is not given before the next turn: between the two a cancel of the connect must
- * find no protocol made yet, as on asyncio. The poll is spared. */
+/* On loopback the answer is there at once. It is not given before the next turn: between the two a cancel of
+ * the connect must find no protocol made yet, as on asyncio. The poll is spared. */
 bool tdl__sockwait_connected_at_once(const TdlSockWait *s)
 {
     return s->op == TDL_SOCKOP_CONNECT && is_answered(s) > 0;
@@ -86,8 +86,8 @@ PyObject *tdl__sockwait_try_connect(TdlSockWait *s)
     return error != 0 ? connect_failed(s, error) : PyLong_FromLong(s->fd);
 }
 
-/* _connect_numeric(host, port): an awaitable that gives a connected descriptor; None if host is no plain address, False if
- * audit hooks are to be told of a socket. */
+/* _connect_numeric(host, port): an awaitable that gives a connected descriptor; None if host is no plain
+ * address, False if audit hooks are to be told of a socket. */
 PyObject *tdl__loop_connect_numeric(PyObject *self, PyObject *args)
 {
     const char *host;

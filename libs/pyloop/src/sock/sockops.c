@@ -1,7 +1,8 @@
 /* sock_recv, sock_recv_into, sock_sendall: an awaitable that tries the call at
- * once and waits on the poller if it must. The descriptor stays armed between two waits, so that a request and its
- * answer cost no epoll_ctl. A readable socket only wakes whoever awaits, who then tdl__sockwait_receives: nothing lies between the
- * call and its result, so a cancel finds what it did not deliver still in the socket. */
+ * once and waits on the poller if it must. The descriptor stays armed between two waits, so that a request
+ * and its answer cost no epoll_ctl. A readable socket only wakes whoever awaits, who then
+ * tdl__sockwait_receives: nothing lies between the call and its result, so a cancel finds what it did not
+ * deliver still in the socket. */
 #include "sock/sockops.h"
 
 #include "ground/cpython.h"
@@ -191,8 +192,8 @@ static PyObject *ensure_no_transport(TdlSockWait *s)
     return PyObject_CallMethod((PyObject *)s->loop, "_ensure_fd_no_transport", "i", s->fd);
 }
 
-/* The descriptor is not ready: make the future and let the poller call. The future comes first, as on asyncio: whoever makes it
- * may run any code, that takes a watch away too. */
+/* The descriptor is not ready: make the future and let the poller call. The future comes first, as on
+ * asyncio: whoever makes it may run any code, that takes a watch away too. */
 int tdl__sockwait_start_waiting(TdlSockWait *s)
 {
     TdlLoop *loop = s->loop;
@@ -283,7 +284,8 @@ TdlSockWait *tdl__sockwait_make(TdlLoop *loop, PyObject *sock, int fd, enum tdl_
     return s;
 }
 
-/* A new wait, or NULL without an exception where asyncio's own coroutine must answer: another socket type, debug. */
+/* A new wait, or NULL without an exception where asyncio's own coroutine must answer: another socket type,
+ * debug. */
 static TdlSockWait *sockwait_new(TdlLoop *loop, PyObject *sock, enum tdl_sockop op)
 {
     struct tdl_module_state *st = loop->state;

@@ -16,9 +16,10 @@ enum tdl_sockop {
 };
 
 enum tdl_sockwait_state {
-    TDL_SOCKWAIT_NEW, /* nothing tried: a coroutine starts when it is awaited */
-    TDL_SOCKWAIT_WAITING, /* the future is pending, or done and not yet fetched; back to NEW if a recv found nothing */
-    TDL_SOCKWAIT_DONE, /* the result or exception was given out */
+    TDL_SOCKWAIT_NEW,     /* nothing tried: a coroutine starts when it is awaited */
+    TDL_SOCKWAIT_WAITING, /* the future is pending, or done and not yet fetched; back to NEW if a recv found
+                             nothing */
+    TDL_SOCKWAIT_DONE,    /* the result or exception was given out */
 };
 
 typedef struct {

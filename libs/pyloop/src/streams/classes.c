@@ -72,7 +72,8 @@ static PyObject *reduce_ex(PyObject *self, PyObject *protocol)
 static PyMethodDef reduce_method = {"__reduce_ex__", reduce_ex, METH_O, NULL};
 static PyGetSetDef class_getset = {"__class__", get_class, set_class, NULL, NULL};
 
-/* type(name, (asyncio's class,), {methods}): it adds no attribute, so that objects may change between the two. */
+/* type(name, (asyncio's class,), {methods}): it adds no attribute, so that objects may change between the
+ * two. */
 static int make_class(struct tdl_module_state *st, struct tdl_streams_kind *kind, const struct call *call)
 {
     kind->asyncio = kind->standard->type;
@@ -117,7 +118,8 @@ static bool asyncios_in_place(const struct tdl_streams_kind *kind)
            (kind->mixed_in == NULL || tdl__class_in_place(kind->mixed_in));
 }
 
-/* Compare the class with what it was, and asyncio's; a class that has used up its versions is never taken for the same. */
+/* Compare the class with what it was, and asyncio's; a class that has used up its versions is never taken for
+ * the same. */
 bool tdl__streams_compare(struct tdl_streams_kind *kind)
 {
     kind->in_place = asyncios_in_place(kind) && tdl__class_in_place(&kind->own) &&
@@ -149,8 +151,8 @@ static bool turn(struct tdl_streams_kind *kind, PyObject *object)
            PyObject_SetAttrString(object, "__class__", (PyObject *)kind->type) == 0;
 }
 
-/* Stands in the place of a protocol's client_connected_cb until it is called: the writer, which asyncio makes just before, is
- * seen nowhere else. */
+/* Stands in the place of a protocol's client_connected_cb until it is called: the writer, which asyncio makes
+ * just before, is seen nowhere else. */
 static PyObject *connected(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *callback = PyTuple_GET_ITEM(self, 0);

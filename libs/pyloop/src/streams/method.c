@@ -1,5 +1,5 @@
-/* The methods of the classes in C. The interpreter calls a method of an object without taking it first, and comes here; whoever
- * takes one gets asyncio's function, bound. */
+/* The methods of the classes in C. The interpreter calls a method of an object without taking it first, and
+ * comes here; whoever takes one gets asyncio's function, bound. */
 #include "streams/op.h"
 
 #include <structmember.h>
@@ -113,7 +113,8 @@ static PyObject *method_repr(PyObject *self)
     return PyUnicode_FromFormat("<%R in C>", ((struct tdl_streams_method *)self)->shipped);
 }
 
-/* The collector does not know it: like a method of a class in C it holds but a function of asyncio's, for good. */
+/* The collector does not know it: like a method of a class in C it holds but a function of asyncio's, for
+ * good. */
 static void method_dealloc(PyObject *self)
 {
     struct tdl_streams_method *m = (struct tdl_streams_method *)self;

@@ -1,5 +1,5 @@
-/* What a stream's coroutine methods give: to whoever looks a coroutine of asyncio's method, which it becomes by handing over to
- * one wherever the plain case ends. */
+/* What a stream's coroutine methods give: to whoever looks a coroutine of asyncio's method, which it becomes
+ * by handing over to one wherever the plain case ends. */
 #include "streams/op.h"
 
 #include <structmember.h>
@@ -62,8 +62,8 @@ static int end_wait(TdlStreamsOp *op)
     return code;
 }
 
-/* asyncio's own coroutine, from its beginning: what was done so far changed nothing. It is that of the function which stood there
- * when the method was called. */
+/* asyncio's own coroutine, from its beginning: what was done so far changed nothing. It is that of the
+ * function which stood there when the method was called. */
 static int hand_over(TdlStreamsOp *op)
 {
     PyObject *method = PyMethod_New(op->method->shipped, op->self);

@@ -1,4 +1,5 @@
-/* The type of the coroutines that a reader's and a writer's methods give: what inspect and the collector ask of one. */
+/* The type of the coroutines that a reader's and a writer's methods give: what inspect and the collector ask
+ * of one. */
 #include "streams/op.h"
 
 #include <structmember.h>
@@ -22,7 +23,8 @@ static int op_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
-/* What the collector takes apart: its finalizer has run, so it will not go on. The method stays, as its class does. */
+/* What the collector takes apart: its finalizer has run, so it will not go on. The method stays, as its class
+ * does. */
 int tdl__streams_op_clear(PyObject *self)
 {
     TdlStreamsOp *op = TDL_OP(self);

@@ -1,4 +1,5 @@
-/* A reader's attributes, read and changed as asyncio's methods do, and the way in for what a transport received. */
+/* A reader's attributes, read and changed as asyncio's methods do, and the way in for what a transport
+ * received. */
 #include "streams/internal.h"
 
 #include <string.h>
@@ -151,7 +152,8 @@ static int not_taken(struct tdl_streams *s, PyObject *waiter)
     return truth < 0 ? -1 : 0;
 }
 
-/* Wake whoever waits for data, unless he was canceled meanwhile: asked first, where the future may be somebody's own. */
+/* Wake whoever waits for data, unless he was canceled meanwhile: asked first, where the future may be
+ * somebody's own. */
 static int wake(struct tdl_streams *s, PyObject *reader, PyObject *waiter)
 {
     if (tdl__reader_set(s, reader, s->str__waiter, Py_None) < 0) {

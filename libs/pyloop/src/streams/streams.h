@@ -1,10 +1,10 @@
-/* asyncio's streams without their Python: where a connection's protocol, reader and writer are exactly asyncio's own, they get
- * a class of treadle's that derives from theirs and has nothing but some methods in C. All that they know stays in their
- * attributes, so that asyncio's own methods may go on at any moment: they do for whatever is rare (an error, an argument of
- * another type), and from the moment on in which somebody replaced one of them.
- * A method is C where it is called. Who takes it first (`m = reader.read`) gets asyncio's bound method, as `__class__` gives
- * asyncio's class.
- * Thread: the GIL guards everything here. */
+/* asyncio's streams without their Python: where a connection's protocol, reader and writer are exactly
+ * asyncio's own, they get a class of treadle's that derives from theirs and has nothing but some methods in
+ * C. All that they know stays in their attributes, so that asyncio's own methods may go on at any moment:
+ * they do for whatever is rare (an error, an argument of another type), and from the moment on in which
+ * somebody replaced one of them. A method is C where it is called. Who takes it first (`m = reader.read`)
+ * gets asyncio's bound method, as `__class__` gives asyncio's class. Thread: the GIL guards everything
+ * here. */
 #ifndef TDL_PYLOOP_STREAMS_H
 #define TDL_PYLOOP_STREAMS_H
 
@@ -55,12 +55,12 @@ int tdl__streams_traverse(struct tdl_streams *s, visitproc visit, void *arg);
 void tdl__streams_clear(struct tdl_streams *s);
 PyObject *tdl__streams_adopt_method(PyObject *module, PyObject *args);
 
-/* Serve the protocol in C from now on, and its reader and what becomes its writer, if they are asyncio's own and the loop does
- * not debug; whether it is served. Raises nothing. */
+/* Serve the protocol in C from now on, and its reader and what becomes its writer, if they are asyncio's own
+ * and the loop does not debug; whether it is served. Raises nothing. */
 bool tdl__streams_adopt(TdlLoop *loop, PyObject *protocol);
 
-/* Give the protocol n received bytes, as its data_received() would: 1 taken, 0 not one of ours or not in the plain case, -1 with
- * an exception. */
+/* Give the protocol n received bytes, as its data_received() would: 1 taken, 0 not one of ours or not in the
+ * plain case, -1 with an exception. */
 int tdl__streams_feed(struct tdl_module_state *st, PyObject *protocol, const char *data, Py_ssize_t n);
 
 #endif

@@ -209,7 +209,8 @@ static enum tdl_streams_outcome read_work(TdlStreamsOp *op, bool waited, PyObjec
     return outcome;
 }
 
-/* The first attributes of an object, as references, if they have these names in this order: that of its class's __init__. */
+/* The first attributes of an object, as references, if they have these names in this order: that of its
+ * class's __init__. */
 bool tdl__streams_attributes(PyObject *self, PyObject *const *names, PyObject **values, size_t count)
 {
     PyObject *dict = PyObject_GenericGetDict(self, NULL);

@@ -4,8 +4,9 @@
 
 #include "loop/loop.h"
 
-/* Slots of asyncio's _FlowControlMixin, the base of both kinds of transports. Nothing is kept in them: properties of the
- * same names lie over them, so that its inherited methods work on the fields that C uses. */
+/* Slots of asyncio's _FlowControlMixin, the base of both kinds of transports. Nothing is kept in them:
+ * properties of the same names lie over them, so that its inherited methods work on the fields that C
+ * uses. */
 enum { TDL_MIXIN_SLOTS = 4 };
 
 int tdl__parse_write_limits(TdlLoop *loop, PyObject *args, PyObject *kwargs, size_t *high_water,

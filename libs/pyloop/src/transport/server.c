@@ -87,7 +87,8 @@ static void make_connection(TdlAcceptor *a, int fd, PyObject *sock, const union 
     Py_DECREF(t);
 }
 
-/* What the protocol and its factory do with context variables is this connection's: the context is a copy of the server's. */
+/* What the protocol and its factory do with context variables is this connection's: the context is a copy of
+ * the server's. */
 static void accept_connection(TdlAcceptor *a, int fd, PyObject *sock, const union tdl_stream_addr *addr,
                               socklen_t len)
 {
@@ -102,8 +103,8 @@ static void accept_connection(TdlAcceptor *a, int fd, PyObject *sock, const unio
     Py_XDECREF(context);
 }
 
-/* What sock.accept() does behind accept(2), for audit hooks: a socket object, made at once. A hook that raises leaves the
- * exception, which is no matter of the one connection. */
+/* What sock.accept() does behind accept(2), for audit hooks: a socket object, made at once. A hook that
+ * raises leaves the exception, which is no matter of the one connection. */
 static PyObject *audited_socket(TdlAcceptor *a, int fd)
 {
     PyObject *sock = tdl__socket_over(a->loop->state, a->family, a->type, a->proto, fd);
@@ -250,8 +251,8 @@ static int socket_option(int fd, int option)
     return getsockopt(fd, SOL_SOCKET, option, &value, &len) == 0 ? value : 0;
 }
 
-/* _start_accepting(sock, protocol_factory, server, backlog, context): each connection has a copy of context, None for the
- * current one. */
+/* _start_accepting(sock, protocol_factory, server, backlog, context): each connection has a copy of context,
+ * None for the current one. */
 static PyObject *loop_start_accepting(PyObject *self, PyObject *args)
 {
     TdlLoop *loop = TDL_LOOP(self);

@@ -96,9 +96,10 @@ TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *prot
     return t;
 }
 
-/* A read of TCP that does not fill its buffer has taken all there was (epoll(7)), but for urgent data, of which the poller
- * hears. Others may stop short: a Unix socket where descriptors came along, for one, and TLS in the kernel at each end of a
- * kind of records, which no accepted or connected socket has until it is given. */
+/* A read of TCP that does not fill its buffer has taken all there was (epoll(7)), but for urgent data, of
+ * which the poller hears. Others may stop short: a Unix socket where descriptors came along, for one, and TLS
+ * in the kernel at each end of a kind of records, which no accepted or connected socket has until it is
+ * given. */
 static bool reads_all(const TdlStream *t)
 {
     int proto = t->proto; /* accept's */

@@ -106,7 +106,8 @@ void tdl__stream_lost_run(struct tdl_item *item)
     Py_DECREF(t);
 }
 
-/* On a closed loop nobody will run it: who closes is told so, once, and the end of the object closes the descriptor. */
+/* On a closed loop nobody will run it: who closes is told so, once, and the end of the object closes the
+ * descriptor. */
 static void queue_lost(TdlStream *t, PyObject *exc)
 {
     t->state = TDL_STREAM_LOST;
@@ -169,7 +170,8 @@ void tdl__stream_fatal(TdlStream *t, const char *message)
     Py_DECREF(exc);
 }
 
-/* The kernel would not watch the descriptor, as the raised OSError says: nothing more would be heard of the connection. */
+/* The kernel would not watch the descriptor, as the raised OSError says: nothing more would be heard of the
+ * connection. */
 void tdl__stream_unwatched(TdlStream *t)
 {
     PyObject *exc = PyErr_GetRaisedException();

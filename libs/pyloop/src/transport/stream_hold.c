@@ -1,7 +1,8 @@
-/* Writes that wait for a moment: a transport that was seen to write more than once in a step (an HTTP server's head and body) holds
- * its small writes until the step ends, and sends them in one system call, which is one wake-up of the peer too. In a generation of
- * many steps those of eight transports leave together: sends one after the other are cheaper than each between two steps of Python,
- * which then find the processor's caches full of the kernel. libs/hold sends what waits for two milliseconds, without the GIL. */
+/* Writes that wait for a moment: a transport that was seen to write more than once in a step (an HTTP
+ * server's head and body) holds its small writes until the step ends, and sends them in one system call,
+ * which is one wake-up of the peer too. In a generation of many steps those of eight transports leave
+ * together: sends one after the other are cheaper than each between two steps of Python, which then find the
+ * processor's caches full of the kernel. libs/hold sends what waits for two milliseconds, without the GIL. */
 #include "ground/audit.h"
 #include "transport/stream.h"
 #include "transport/transport.h"
@@ -39,7 +40,8 @@ static bool in_run_thread(const TdlStream *t)
     return PyThread_get_thread_ident() == t->loop->run_thread;
 }
 
-/* A forked child's write may not wait until the loop is its own. Nothing is held unless what replaces the process is heard of. */
+/* A forked child's write may not wait until the loop is its own. Nothing is held unless what replaces the
+ * process is heard of. */
 static bool may_begin(const TdlStream *t)
 {
     const TdlLoop *loop = t->loop;
@@ -97,7 +99,8 @@ bool tdl__stream_hold(TdlStream *t, const void *data, size_t len)
     return holds;
 }
 
-/* What the program does by the socket or its number must come behind what it wrote before: from now on all leaves at once. */
+/* What the program does by the socket or its number must come behind what it wrote before: from now on all
+ * leaves at once. */
 void tdl__stream_lend(TdlStream *t)
 {
     tdl__stream_flush(t);
@@ -131,7 +134,8 @@ static int queue_rest(TdlStream *t, const struct tdl_held *held, size_t sent)
     return code;
 }
 
-/* Put what is held into the queue, for a caller that sends the queue. A failure that the thread met is told to the protocol. */
+/* Put what is held into the queue, for a caller that sends the queue. A failure that the thread met is told
+ * to the protocol. */
 int tdl__stream_held_to_queue(TdlStream *t)
 {
     if (t->held == NULL) {
@@ -167,9 +171,10 @@ static ssize_t send_both(TdlStream *t, const struct tdl_held *held, const void *
     return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? 0 : n;
 }
 
-/* Send what is held, and the bytes behind it; the bytes of `data` that were sent, or -1 if the connection is lost, which is told
- * to the protocol, or if an exception is raised. What is dropped with the write that failed does not count for asyncio's
- * warning about writes to a lost connection: the program could not know yet. */
+/* Send what is held, and the bytes behind it; the bytes of `data` that were sent, or -1 if the connection is
+ * lost, which is told to the protocol, or if an exception is raised. What is dropped with the write that
+ * failed does not count for asyncio's warning about writes to a lost connection: the program could not know
+ * yet. */
 ssize_t tdl__stream_send_behind_held(TdlStream *t, const void *data, size_t len)
 {
     struct tdl_held *held = take(t);

@@ -121,8 +121,8 @@ static int fill_extra(TdlStream *t)
     return extra != NULL ? 0 : -1;
 }
 
-/* What somebody put in the place of a method of asyncio's transports, bound to this one; NULL if nobody did, or with an
- * exception. */
+/* What somebody put in the place of a method of asyncio's transports, bound to this one; NULL if nobody did,
+ * or with an exception. */
 TDL_RARE static PyObject *find_replaced(TdlStream *t, PyObject *name)
 {
     struct tdl_module_state *st = t->loop->state;

@@ -97,8 +97,8 @@ static ssize_t recv_into(TdlStream *t, void *buffer, size_t len)
     return n;
 }
 
-/* Small reads go through the loop's buffer, so that their bytes objects have the right size from the start.
- */
+/* Small reads go through the loop's buffer, so that their bytes objects have the right size from the
+ * start. */
 static PyObject *read_shared(TdlStream *t, ssize_t *n)
 {
     char *buffer = tdl__read_buffer(t->loop);
@@ -219,8 +219,8 @@ static PyObject *get_buffer(TdlStream *t)
     return buffer;
 }
 
-/* A buffer that cannot be filled is told in the words of sock.recv_into, which asyncio gives it to. What get_buffer() closed
- * is read once more, as asyncio does. */
+/* A buffer that cannot be filled is told in the words of sock.recv_into, which asyncio gives it to. What
+ * get_buffer() closed is read once more, as asyncio does. */
 static void read_buffered(TdlStream *t)
 {
     Py_buffer view;

@@ -1,4 +1,5 @@
-/* What asyncio waits for around a sendfile: the queue to drain before it, and the end of the connection in it. */
+/* What asyncio waits for around a sendfile: the queue to drain before it, and the end of the connection in
+ * it. */
 #include "ground/audit.h"
 #include "loop/readers.h"
 #include "loop/snapshot.h"
@@ -28,8 +29,8 @@ void tdl__stream_wake_empty_waiter(TdlStream *t, PyObject *exc)
     Py_XDECREF(waiter);
 }
 
-/* The connection is lost: a sendfile hears of it whatever it waits for. What sock_sendfile left on the poller is taken away
- * first, since it would go by the number. Keeps what is raised. */
+/* The connection is lost: a sendfile hears of it whatever it waits for. What sock_sendfile left on the poller
+ * is taken away first, since it would go by the number. Keeps what is raised. */
 void tdl__stream_end_sendfile(TdlStream *t)
 {
     if (!t->sendfile) {
@@ -76,7 +77,8 @@ PyObject *tdl__stream_make_empty_waiter(PyObject *self, PyObject *Py_UNUSED(igno
     return waiter;
 }
 
-/* _sendfile_waits_for(future): sock_sendfile waits for the kernel; the loss of the connection ends that wait too. */
+/* _sendfile_waits_for(future): sock_sendfile waits for the kernel; the loss of the connection ends that wait
+ * too. */
 PyObject *tdl__stream_sendfile_waits_for(PyObject *self, PyObject *future)
 {
     TdlStream *t = TDL_STREAM(self);

@@ -1,5 +1,5 @@
-/* Writing: send at once, or hold for the step's end (stream_hold.c), queue what the kernel does not take, and tell the
- * protocol when to stop and go on. */
+/* Writing: send at once, or hold for the step's end (stream_hold.c), queue what the kernel does not take, and
+ * tell the protocol when to stop and go on. */
 #include "ground/audit.h"
 #include "loop/readers.h"
 #include "loop/snapshot.h"
@@ -60,7 +60,8 @@ static ssize_t send_bytes(int fd, const void *data, size_t len)
     return n;
 }
 
-/* For what the caller keeps alive. Queued bytes are sent with the GIL, since another thread's abort() frees them. */
+/* For what the caller keeps alive. Queued bytes are sent with the GIL, since another thread's abort() frees
+ * them. */
 static ssize_t send_now(TdlStream *t, const void *data, size_t len)
 {
     int fd = tdl__stream_fd(t);
@@ -111,8 +112,8 @@ void tdl__stream_send_failed(TdlStream *t, int error)
     send_raised(t);
 }
 
-/* From Python 3.12 on asyncio sends what is queued by sock.sendmsg(), of which audit hooks are told. False if there is nothing to
- * send any more: a hook raised, which has been told, or ended the connection. */
+/* From Python 3.12 on asyncio sends what is queued by sock.sendmsg(), of which audit hooks are told. False if
+ * there is nothing to send any more: a hook raised, which has been told, or ended the connection. */
 static bool hooks_allow(TdlStream *t)
 {
     if (PY_VERSION_HEX < 0x030C0000 || !tdl__audited()) {
@@ -223,8 +224,8 @@ int tdl__stream_write_lost(TdlStream *t)
     return 0;
 }
 
-/* Queue what is not sent yet. Only bytes can be kept as they are: anything else may change later. Only the first of the queue can
- * be partly sent, and another thread may have queued some meanwhile. */
+/* Queue what is not sent yet. Only bytes can be kept as they are: anything else may change later. Only the
+ * first of the queue can be partly sent, and another thread may have queued some meanwhile. */
 static int keep(TdlStream *t, PyObject *data, const Py_buffer *view, size_t sent)
 {
     PyObject *rest;

@@ -1,4 +1,5 @@
-/* Transports for sockets that are connected already: made from a Python socket, or from a descriptor alone. */
+/* Transports for sockets that are connected already: made from a Python socket, or from a descriptor
+ * alone. */
 #include "ground/fileno.h"
 #include "transport/stream.h"
 #include "transport/transport.h"
@@ -28,7 +29,8 @@ static PyObject *stream_started(TdlStream *t, PyObject *waiter)
     return (PyObject *)t;
 }
 
-/* _make_stream_fd(fd, protocol, waiter, context): a transport for a connected TCP descriptor, which it owns from here on. */
+/* _make_stream_fd(fd, protocol, waiter, context): a transport for a connected TCP descriptor, which it owns
+ * from here on. */
 static PyObject *loop_make_stream_fd(PyObject *self, PyObject *args)
 {
     TdlLoop *loop = TDL_LOOP(self);
@@ -51,8 +53,8 @@ static PyObject *loop_make_stream_fd(PyObject *self, PyObject *args)
     return stream_started(t, waiter);
 }
 
-/* _make_stream(sock, protocol, waiter, extra, server, context): a transport for a connected socket object, whose callbacks run
- * in context, None for a copy of the current one. */
+/* _make_stream(sock, protocol, waiter, extra, server, context): a transport for a connected socket object,
+ * whose callbacks run in context, None for a copy of the current one. */
 static PyObject *loop_make_stream(PyObject *self, PyObject *args)
 {
     TdlLoop *loop = TDL_LOOP(self);

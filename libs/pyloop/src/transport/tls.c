@@ -1,6 +1,6 @@
 /* The hot path of TLS: records in, plaintext to the application, plaintext out, records to the transport.
- * The state lives in members that asyncio's SSLProtocol, the next class in the method resolution order, uses under its
- * own names; whatever is not the plain case is left to its Python. */
+ * The state lives in members that asyncio's SSLProtocol, the next class in the method resolution order, uses
+ * under its own names; whatever is not the plain case is left to its Python. */
 #include "transport/tls.h"
 
 #include "ground/asyncio.h"
@@ -137,8 +137,8 @@ struct tdl_plain {
     bool full;   /* there may be more */
 };
 
-/* Decrypt into the loop's memory until records run out. A read that is shorter than asked for, with nothing left in
- * the BIO, has taken everything: asking once more would only cost an exception. */
+/* Decrypt into the loop's memory until records run out. A read that is shorter than asked for, with nothing
+ * left in the BIO, has taken everything: asking once more would only cost an exception. */
 static int read_plain(TdlTls *p, TdlSpan *span, struct tdl_plain *plain)
 {
     *plain = (struct tdl_plain){0};

@@ -1,4 +1,5 @@
-/* A block of memory that shows a chosen part of itself to the ssl module, so that no buffer is made for each read. */
+/* A block of memory that shows a chosen part of itself to the ssl module, so that no buffer is made for each
+ * read. */
 #include "transport/tls_span.h"
 
 #include "treadle/alloc.h"

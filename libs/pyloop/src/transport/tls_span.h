@@ -1,5 +1,5 @@
-/* A block of memory whose chosen part is a Python buffer. It owns the block, so that whoever keeps a view of it keeps
- * the memory too. Thread: the GIL guards it. */
+/* A block of memory whose chosen part is a Python buffer. It owns the block, so that whoever keeps a view of
+ * it keeps the memory too. Thread: the GIL guards it. */
 #ifndef TDL_PYLOOP_TLS_SPAN_H
 #define TDL_PYLOOP_TLS_SPAN_H
 

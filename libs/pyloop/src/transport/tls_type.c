@@ -177,7 +177,8 @@ static PyType_Spec tls_spec = {
     .slots = tls_slots,
 };
 
-/* tls_setup(wrapped, flushing, again, transport_class): what C needs of asyncio.sslproto, once it is imported. */
+/* tls_setup(wrapped, flushing, again, transport_class): what C needs of asyncio.sslproto, once it is
+ * imported. */
 PyObject *tdl__tls_setup(PyObject *module, PyObject *args)
 {
     struct tdl_module_state *st = tdl__state_of_module(module);

@@ -1,5 +1,5 @@
-/* The type treadle.UDPTransport, for datagram sockets: construction, limits, reading on and off. What it does with
- * datagrams is in udp_read.c and udp_write.c, how it ends in udp_close.c. */
+/* The type treadle.UDPTransport, for datagram sockets: construction, limits, reading on and off. What it does
+ * with datagrams is in udp_read.c and udp_write.c, how it ends in udp_close.c. */
 #include "transport/udp.h"
 
 #include "ground/fileno.h"

@@ -78,7 +78,8 @@ void tdl__udp_lost_run(struct tdl_item *item)
     Py_DECREF(t);
 }
 
-/* On a closed loop nobody will run it: who closes is told so, once, and the end of the object closes the descriptor. */
+/* On a closed loop nobody will run it: who closes is told so, once, and the end of the object closes the
+ * descriptor. */
 static void queue_lost(TdlUdp *t, PyObject *exc)
 {
     t->state = TDL_UDP_LOST;
@@ -120,7 +121,8 @@ void tdl__udp_fatal(TdlUdp *t, const char *message)
     Py_DECREF(exc);
 }
 
-/* The kernel would not watch the descriptor, as the raised OSError says: nothing more would be heard of it. */
+/* The kernel would not watch the descriptor, as the raised OSError says: nothing more would be heard of
+ * it. */
 void tdl__udp_unwatched(TdlUdp *t)
 {
     PyObject *exc = PyErr_GetRaisedException();

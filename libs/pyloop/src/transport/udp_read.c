@@ -70,7 +70,8 @@ void tdl__udp_peers_clear(TdlUdp *t)
     tdl_free(peers);
 }
 
-/* Make the table larger when it missed often: one peer needs little, many need room. Nothing points into it now. */
+/* Make the table larger when it missed often: one peer needs little, many need room. Nothing points into it
+ * now. */
 static int peers_fit(TdlUdp *t)
 {
     if (t->peers_len > 0 && (t->peers_missed < 2 * t->peers_len || t->peers_len == TDL_UDP_PEERS_MAX)) {
@@ -89,7 +90,8 @@ static int peers_fit(TdlUdp *t)
     return 0;
 }
 
-/* What the protocol's callback raised: reported as asyncio reports a callback of the loop; the endpoint stays open. */
+/* What the protocol's callback raised: reported as asyncio reports a callback of the loop; the endpoint stays
+ * open. */
 static void callback_failed(TdlUdp *t)
 {
     if (!tdl__udp_exit_raised(t)) {

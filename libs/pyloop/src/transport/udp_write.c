@@ -1,4 +1,5 @@
-/* Sending: at once if the kernel takes it, else queued; errors go to the protocol and leave the endpoint open. */
+/* Sending: at once if the kernel takes it, else queued; errors go to the protocol and leave the endpoint
+ * open. */
 #include "ground/audit.h"
 #include "loop/snapshot.h"
 #include "transport/udp.h"
@@ -124,8 +125,8 @@ static enum tdl_udp_sent send_by_socket(TdlUdp *t, PyObject *data, PyObject *add
     return TDL_UDP_FAILED;
 }
 
-/* Whether the kernel knows where to send without an address. asyncio takes an empty name for none, as that of one of a Unix
- * pair, and then fails: it is sent here. */
+/* Whether the kernel knows where to send without an address. asyncio takes an empty name for none, as that of
+ * one of a Unix pair, and then fails: it is sent here. */
 static bool has_peer(int fd)
 {
     struct sockaddr_storage addr;
@@ -160,7 +161,8 @@ static enum tdl_udp_sent send_view(TdlUdp *t, PyObject *data, const Py_buffer *v
     return sent(n);
 }
 
-/* Tell the protocol of a failed send, or close if the failure is none of the system's; -1 if one of them raised. */
+/* Tell the protocol of a failed send, or close if the failure is none of the system's; -1 if one of them
+ * raised. */
 static int send_failed(TdlUdp *t)
 {
     if (!PyErr_ExceptionMatches(PyExc_OSError)) {
@@ -186,8 +188,8 @@ static void queue_forget(TdlUdp *t, const struct tdl_datagram *first)
     }
 }
 
-/* Send what is queued until the kernel takes no more; -1 if a callback raised, 1 if a datagram failed. An audit hook, which the
- * send tells, may abort and so clear the queue. */
+/* Send what is queued until the kernel takes no more; -1 if a callback raised, 1 if a datagram failed. An
+ * audit hook, which the send tells, may abort and so clear the queue. */
 static int send_queue(TdlUdp *t)
 {
     while (t->queue_len > 0) {

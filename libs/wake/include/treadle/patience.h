@@ -1,4 +1,5 @@
-/* Adaptive spin: whether it pays to spin on a word for a moment before sleeping on it, by how that went before.
+/* Adaptive spin: whether it pays to spin on a word for a moment before sleeping on it, by how that went
+ * before.
  *
  * A hand-over between two running threads costs a fraction of one that wakes a sleeper, but a spin in vain
  * burns its whole time. So each one in vain doubles how many occasions are skipped before the next is tried,
