@@ -1,8 +1,10 @@
-"""Pythons of other versions, processors and C libraries, that headers are taken from and wheels are tested with.
+"""Pythons of other versions, processors and C libraries, that headers are taken from and wheels are tested
+with.
 
-Debian's packages are laid into folders of their own, with the C library that they want; nothing is installed and nobody needs to
-be root. No registry has a CPython for musl, so one is built from Debian's source package. What is for another processor runs
-under QEMU's user mode. Each is started by a small script that lies where the interpreter looks for its own files.
+Debian's packages are laid into folders of their own, with the C library that they want; nothing is installed
+and nobody needs to be root. No registry has a CPython for musl, so one is built from Debian's source package.
+What is for another processor runs under QEMU's user mode. Each is started by a small script that lies where
+the interpreter looks for its own files.
 """
 import os
 import pathlib
@@ -53,11 +55,23 @@ class Pythons:
     def apt(self, suite, machine, *command, cwd):
         """Run apt-get on the packages of one suite and processor, as on a machine where none is installed."""
         home = self.folder / f"apt-{suite}-{machine}"
-        options = [f"-o{name}={value}" for name, value in (
-            ("Dir::State", home), ("Dir::State::Lists", home / "lists"), ("Dir::State::Status", home / "status"),
-            ("Dir::Cache", home / "cache"), ("Dir::Etc::SourceList", home / "sources.list"), ("Dir::Etc::SourceParts", "/dev/null"),
-            ("APT::Architecture", DEBIAN[machine]), ("APT::Architectures", DEBIAN[machine]),
-            ("APT::Sandbox::User", "root"), ("Acquire::Retries", 3), ("Acquire::http::Timeout", 60), ("Debug::NoLocking", 1))]
+        options = [
+            f"-o{name}={value}"
+            for name, value in (
+                ("Dir::State", home),
+                ("Dir::State::Lists", home / "lists"),
+                ("Dir::State::Status", home / "status"),
+                ("Dir::Cache", home / "cache"),
+                ("Dir::Etc::SourceList", home / "sources.list"),
+                ("Dir::Etc::SourceParts", "/dev/null"),
+                ("APT::Architecture", DEBIAN[machine]),
+                ("APT::Architectures", DEBIAN[machine]),
+                ("APT::Sandbox::User", "root"),
+                ("Acquire::Retries", 3),
+                ("Acquire::http::Timeout", 60),
+                ("Debug::NoLocking", 1),
+            )
+        ]
 
         def lay(part):
             for name in ("lists/partial", "cache/archives/partial"):
@@ -76,10 +90,13 @@ class Pythons:
         if not stamp.exists():
             run("apt-get", "-q", *options, "update")
             stamp.touch()
-        return run("apt-get", "-q", "-y", *options, *command, cwd=cwd, env={"DEBIAN_FRONTEND": "noninteractive"})
+        return run(
+            "apt-get", "-q", "-y", *options, *command, cwd=cwd, env={"DEBIAN_FRONTEND": "noninteractive"}
+        )
 
     def packages(self, suite, machine, *names, alone=False):
-        """Return a folder with Debian's packages unpacked, and all that they stand on unless they shall be alone."""
+        """Return a folder with Debian's packages unpacked, and all that they stand on unless they shall be
+        alone."""
         def lay(part):
             archives = part / ".archives"
             (archives / "partial").mkdir(parents=True)
@@ -94,8 +111,20 @@ class Pythons:
                 (part / name).symlink_to(f"usr/{name}")
             for archive in sorted(archives.glob("*.deb")):
                 # As tar, which keeps the links that stand in the way of the older packages' folders.
-                with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(archive)], stdout=subprocess.PIPE) as packed:
-                    run("tar", "-x", "--keep-directory-symlink", "--no-same-owner", "-C", part, "-f", "-", stdin=packed.stdout)
+                with subprocess.Popen(
+                    ["dpkg-deb", "--fsys-tarfile", str(archive)], stdout=subprocess.PIPE
+                ) as packed:
+                    run(
+                        "tar",
+                        "-x",
+                        "--keep-directory-symlink",
+                        "--no-same-owner",
+                        "-C",
+                        part,
+                        "-f",
+                        "-",
+                        stdin=packed.stdout,
+                    )
             shutil.rmtree(archives)
 
         return made(self.folder / "-".join([suite, machine, *names]), lay)
@@ -108,7 +137,8 @@ class Pythons:
         return tree / "usr/include" / f"python{version}"
 
     def starter(self, program, words):
-        """Return the path of a script beside a program that starts it by `words`, knowing itself by the script's name."""
+        """Return the path of a script beside a program that starts it by `words`, knowing itself by the
+        script's name."""
         script = program.with_name(f"run-{program.name}")
         quoted = " ".join(shlex.quote(str(script if word is None else word)) for word in [*words, program])
         script.write_text(f'#!/bin/sh\nexec {quoted} "$@"\n')
@@ -129,7 +159,9 @@ class Pythons:
         if machine != self.here:
             return self.starter(program, [self.qemu(machine), "-L", tree, "-0", None])
         libraries = tree / f"usr/lib/{machine}-linux-gnu"
-        return self.starter(program, [tree / "usr/lib64" / LOADERS[machine], "--library-path", libraries, "--argv0", None])
+        return self.starter(
+            program, [tree / "usr/lib64" / LOADERS[machine], "--library-path", libraries, "--argv0", None]
+        )
 
     def musl(self, machine):
         """Return the path of musl as Debian's stable suite has it: its loader, which is the C library too."""
@@ -142,13 +174,23 @@ class Pythons:
         builder = find_interpreter(version) or self.of_debian(version, self.here)
         program = self.built_for_musl(version, machine, builder, zig) / "python"
         if machine != self.here:
-            return self.starter(program, [self.qemu(machine), "-L", self.musl(machine).parents[1], "-0", None])
+            return self.starter(
+                program, [self.qemu(machine), "-L", self.musl(machine).parents[1], "-0", None]
+            )
         return self.starter(program, [self.musl(machine), "--argv0", None])
 
     def source(self, version):
         """Return the folder of CPython's source as Debian has it, without Debian's changes."""
         def lay(part):
-            self.apt(SUITES[version], self.here, "source", "--download-only", "--tar-only", f"python{version}", cwd=part)
+            self.apt(
+                SUITES[version],
+                self.here,
+                "source",
+                "--download-only",
+                "--tar-only",
+                f"python{version}",
+                cwd=part,
+            )
             [archive] = part.glob("*.orig.tar.*")
             with tarfile.open(archive) as packed:
                 packed.extractall(part, filter="data")
@@ -166,21 +208,42 @@ class Pythons:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         tools = {}
-        for tool, words in (("cc", f"cc -target {machine}-linux-musl -dynamic"), ("ar", "ar"), ("ranlib", "ranlib")):
+        for tool, words in (
+            ("cc", f"cc -target {machine}-linux-musl -dynamic"),
+            ("ar", "ar"),
+            ("ranlib", "ranlib"),
+        ):
             tools[tool] = folder / f"zig-{tool}"
             # CPython 3.11 asks for the folders of headers so, and zig answers with this machine's.
             asked = 'case "$*" in "-E -v -") exit 0 ;; esac\n' if tool == "cc" else ""
             tools[tool].write_text(f'#!/bin/sh\n{asked}exec {shlex.quote(str(zig))} {words} "$@"\n')
             tools[tool].chmod(0o755)
-        # Nothing is found on this machine, so no module that wants a library of others is built.
-        # The two names differ, so nothing that is built is run; configure takes the C library's name from the second.
-        run(source / "configure", "-q", f"--host={machine}-unknown-linux-musl", f"--build={self.here}-linux-musl",
-            f"--with-build-python={builder}", "--without-ensurepip", "--disable-test-modules", "--with-pkg-config=no",
-            f"CC={tools['cc']}", f"AR={tools['ar']}", f"RANLIB={tools['ranlib']}", f"READELF={shutil.which('readelf')}",
-            "CFLAGS=-O1 -g0 -fno-sanitize=undefined -Wno-date-time -w", "OPT=-DNDEBUG", "LDFLAGS=-s", "ac_cv_file__dev_ptmx=yes",
-            "ac_cv_file__dev_ptc=no", "ac_cv_buggy_getaddrinfo=no",
+        # Nothing is found on this machine, so no module that wants a library of others is built. The two
+        # names differ, so nothing that is built is run; configure takes the C library's name from the second.
+        run(
+            source / "configure",
+            "-q",
+            f"--host={machine}-unknown-linux-musl",
+            f"--build={self.here}-linux-musl",
+            f"--with-build-python={builder}",
+            "--without-ensurepip",
+            "--disable-test-modules",
+            "--with-pkg-config=no",
+            f"CC={tools['cc']}",
+            f"AR={tools['ar']}",
+            f"RANLIB={tools['ranlib']}",
+            f"READELF={shutil.which('readelf')}",
+            "CFLAGS=-O1 -g0 -fno-sanitize=undefined -Wno-date-time -w",
+            "OPT=-DNDEBUG",
+            "LDFLAGS=-s",
+            "ac_cv_file__dev_ptmx=yes",
+            "ac_cv_file__dev_ptc=no",
+            "ac_cv_buggy_getaddrinfo=no",
             # zig's musl has them, the musl that it shall run with not yet.
-            "ac_cv_func_preadv2=no", "ac_cv_func_pwritev2=no", cwd=folder)
+            "ac_cv_func_preadv2=no",
+            "ac_cv_func_pwritev2=no",
+            cwd=folder,
+        )
         run("make", "-s", f"-j{os.cpu_count()}", "python", "sharedmods", cwd=folder)
         (folder / ".built").touch()
         return folder

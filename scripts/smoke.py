@@ -1,4 +1,5 @@
-"""A minute's worth of an event loop on one page: what a wheel must do on a machine where nothing else is installed."""
+"""A minute's worth of an event loop on one page: what a wheel must do on a machine where nothing else is
+installed."""
 import asyncio
 import sys
 import tempfile
@@ -25,9 +26,13 @@ async def serve_and_ask():
 async def work_elsewhere():
     loop = asyncio.get_running_loop()
     assert isinstance(loop, treadle.Loop)
-    assert await asyncio.gather(*[loop.run_in_executor(None, pow, 2, n) for n in range(8)]) == [2**n for n in range(8)]
+    assert await asyncio.gather(*[loop.run_in_executor(None, pow, 2, n) for n in range(8)]) == [
+        2**n for n in range(8)
+    ]
     assert await loop.getaddrinfo("127.0.0.1", 80)
-    child = await asyncio.create_subprocess_exec(sys.executable, "-c", "print('child')", stdout=asyncio.subprocess.PIPE)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "print('child')", stdout=asyncio.subprocess.PIPE
+    )
     assert (await child.communicate())[0] == b"child\n"
 
 

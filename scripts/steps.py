@@ -12,11 +12,19 @@ class Failed(Exception):
 
 
 def run(*command, env=None, timeout=STEP_S, **options):
-    """Run a step with what it adds to the environment and return its output, which is shown if it fails or does not end."""
+    """Run a step with what it adds to the environment and return its output, which is shown if it fails or
+    does not end."""
     words = [str(word) for word in command]
     try:
-        done = subprocess.run(words, env=os.environ | (env or {}), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=timeout, **{"stdin": subprocess.DEVNULL} | options)
+        done = subprocess.run(
+            words,
+            env=os.environ | (env or {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
+            **{"stdin": subprocess.DEVNULL} | options,
+        )
     except subprocess.TimeoutExpired as error:
         said = (error.stdout or b"").decode(errors="replace")
         raise Failed(f"{' '.join(words)}\n{said[-6000:]}\ndid not end in {timeout} seconds") from None
@@ -28,7 +36,8 @@ def run(*command, env=None, timeout=STEP_S, **options):
 
 
 def made(folder, make):
-    """Return a folder that make(part) fills where it is not there yet; one that was broken off is begun anew."""
+    """Return a folder that make(part) fills where it is not there yet; one that was broken off is begun
+    anew."""
     folder = pathlib.Path(folder)
     if not folder.exists():
         part = folder.with_name(folder.name + ".part")

@@ -1,8 +1,9 @@
-"""Finds code that stands twice: alike.py [ROOT]. Six lines in a row of one file that have the shape of six lines in a row of
-another one, whatever their names and numbers, among the files of GROUPS. Prints each pair; exit code 1 if any.
+"""Finds code that stands twice: alike.py [ROOT]. Six lines in a row of one file that have the shape of six
+lines in a row of another one, whatever their names and numbers, among the files of GROUPS. Prints each pair;
+exit code 1 if any.
 
-A line counts when it does something: braces, case labels, rows of tables, comments and includes do not. What is known to
-stand twice has a number in KNOWN, to be lowered as pieces become one.
+A line counts when it does something: braces, case labels, rows of tables, comments and includes do not. What
+is known to stand twice has a number in KNOWN, to be lowered as pieces become one.
 """
 import collections
 import pathlib
@@ -16,15 +17,46 @@ GROUPS = {
 }
 # Pairs that may still be there, by group: each is a piece to be shared.
 KNOWN = {"transports": 80, "rings": 0}
-WORDS = {"if", "else", "for", "while", "do", "return", "switch", "case", "default", "break", "continue", "goto", "sizeof",
-         "static", "const", "struct", "enum", "int", "bool", "void", "NULL", "true", "false"}
+WORDS = {
+    "if",
+    "else",
+    "for",
+    "while",
+    "do",
+    "return",
+    "switch",
+    "case",
+    "default",
+    "break",
+    "continue",
+    "goto",
+    "sizeof",
+    "static",
+    "const",
+    "struct",
+    "enum",
+    "int",
+    "bool",
+    "void",
+    "NULL",
+    "true",
+    "false",
+}
 TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.]*|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|\S")
 
 
 def shape_of(line):
-    """The line with each name as a letter and each number or string as a zero; empty where it says nothing."""
+    """The line with each name as a letter and each number or string as a zero; empty where it says
+    nothing."""
     tokens = TOKEN.findall(line)
-    if not any(re.match(r"\w", token) for token in tokens) or tokens[0] in ("#", "{", ".", "case", "default", "break"):
+    if not any(re.match(r"\w", token) for token in tokens) or tokens[0] in (
+        "#",
+        "{",
+        ".",
+        "case",
+        "default",
+        "break",
+    ):
         return ""
     return " ".join(token if token in WORDS else "x" if re.match(r"[A-Za-z_]", token)
                     else "0" if re.match(r"[\d\"']", token) else token for token in tokens)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What of the hardening that release builds have is missing in an ELF file: tools/elf.py FILE...; needs readelf (binutils)."""
+"""What of the hardening that release builds have is missing in an ELF file: tools/elf.py FILE...; needs
+readelf (binutils)."""
 import pathlib
 import re
 import subprocess
@@ -33,13 +34,18 @@ def symbols(path, defined):
 
 
 def wanted(path):
-    """Return the names that the file cannot be loaded without, each with its version where it has one: name@VERSION."""
+    """Return the names that the file cannot be loaded without, each with its version where it has one:
+    name@VERSION."""
     return {name for name, binding in dynamic_symbols(path, defined=False) if binding == "GLOBAL"}
 
 
 def entries(path):
     """Return the first four bytes of each function that the file defines for others."""
-    segments = [[int(word, 16) for word in row.split()[1:6]] for row in read(path, "-l").splitlines() if row.split()[:1] == ["LOAD"]]
+    segments = [
+        [int(word, 16) for word in row.split()[1:6]]
+        for row in read(path, "-l").splitlines()
+        if row.split()[:1] == ["LOAD"]
+    ]
     content, found = pathlib.Path(path).read_bytes(), []
     for line in read(path, "--dyn-syms").splitlines():
         row = line.split()
@@ -74,7 +80,9 @@ def lacks(path, fortified=True, branches=False):
     machine = re.search(r"Machine:.*?(X86-64|AArch64)", read(path, "-h"))
     # The file's own mark is left out by some linkers, and where the system's start code has none.
     if branches and machine and any(entry not in _LANDINGS[machine.group(1)] for entry in entries(path)):
-        faults.append("functions do not mark that they may be branched to (-fcf-protection, -mbranch-protection)")
+        faults.append(
+            "functions do not mark that they may be branched to (-fcf-protection, -mbranch-protection)"
+        )
     return faults
 
 

@@ -1,9 +1,9 @@
 """Holds every #include and call against the layer tables in cmake/TreadleLayers.cmake: layers.py [ROOT].
 
-A file of libs/<lib> (or cli) may include its own lib's headers, public headers of the libs its line of the table
-allows, and system headers; Python.h and uv.h belong to pyloop alone. Inside of libs/pyloop/src the same holds for
-folders, by the second table: includes, and every name with external linkage that a file of another folder uses. The
-tables may have no circle. Prints each violation; exit code 1 if any.
+A file of libs/<lib> (or cli) may include its own lib's headers, public headers of the libs its line of the
+table allows, and system headers; Python.h and uv.h belong to pyloop alone. Inside of libs/pyloop/src the same
+holds for folders, by the second table: includes, and every name with external linkage that a file of another
+folder uses. The tables may have no circle. Prints each violation; exit code 1 if any.
 """
 import pathlib
 import re
@@ -13,7 +13,9 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 ROW = r"^set\(TREADLE_%s_(\w+)\s+([^)]*)\)"
 FOLDERS = "libs/pyloop/src"
 # What a C file defines for others: a function with its body, or an object with its value.
-DEFINITION = re.compile(r"^(?!static|typedef|return)(?:\w+[ *]+)+\**(tdl_\w+)(?:\([^;{}]*\)\s*\{|(?:\[\])* =)", re.MULTILINE)
+DEFINITION = re.compile(
+    r"^(?!static|typedef|return)(?:\w+[ *]+)+\**(tdl_\w+)(?:\([^;{}]*\)\s*\{|(?:\[\])* =)", re.MULTILINE
+)
 NAME = re.compile(r"\btdl_\w+\b")
 PYLOOP_ONLY = {"Python.h", "uv.h"}
 
@@ -66,7 +68,9 @@ def check_folders(root):
 def public_headers(root):
     """Maps "treadle/x.h" to the lib that owns it."""
     owners = {}
-    for header in sorted(root.glob("libs/*/include/treadle/*.h")) + sorted(root.glob("libs/*/include/treadle/*.h.in")):
+    for header in sorted(root.glob("libs/*/include/treadle/*.h")) + sorted(
+        root.glob("libs/*/include/treadle/*.h.in")
+    ):
         name = "treadle/" + header.name.removesuffix(".in")
         owners[name] = header.relative_to(root).parts[1]
     return owners
@@ -95,7 +99,9 @@ def check(root):
             elif name in owners:
                 if owners[name] != lib and owners[name] not in table[lib]:
                     problems.append(f"{place}: {lib} may not include {name} of {owners[name]}")
-            elif quote == '"' and not any((base / name).exists() for base in (path.parent, folder, folder / "src")):
+            elif quote == '"' and not any(
+                (base / name).exists() for base in (path.parent, folder, folder / "src")
+            ):
                 problems.append(f"{place}: {name} is neither {lib}'s own nor a public header")
     problems += check_folders(root)
     problems += [f"cmake/TreadleLayers.cmake: {name} stands on itself" for name in circles(table)]

@@ -1,7 +1,8 @@
-"""Holds the layout of every C source against .clang-format: layout.py [ROOT]. Prints each file that is off; exit code 1 if any.
+"""Holds the layout of every C source against .clang-format: layout.py [ROOT]. Prints each file that is off;
+exit code 1 if any.
 
-Another version of clang-format lays some lines out otherwise, so only the one that scripts/setup installs on Debian is
-asked; where there is none of it the check is skipped (exit code 77).
+Another version of clang-format lays some lines out otherwise, so only the one that scripts/setup installs on
+Debian is asked; where there is none of it the check is skipped (exit code 77).
 """
 import pathlib
 import re
@@ -37,9 +38,15 @@ def check(root, formatter):
     files = [str(path) for path in sources(root)]
     if not files:
         return [f"no sources under {root}"]
-    said = subprocess.run([formatter, "--dry-run", "--ferror-limit=1", *files], capture_output=True, text=True, cwd=root)
-    off = re.findall(r"^(\S+?):\d+:\d+: (?:warning|error): code should be clang-formatted", said.stderr, re.MULTILINE)
-    problems = [f"{pathlib.Path(name).relative_to(root)}: run clang-format -i on it" for name in dict.fromkeys(off)]
+    said = subprocess.run(
+        [formatter, "--dry-run", "--ferror-limit=1", *files], capture_output=True, text=True, cwd=root
+    )
+    off = re.findall(
+        r"^(\S+?):\d+:\d+: (?:warning|error): code should be clang-formatted", said.stderr, re.MULTILINE
+    )
+    problems = [
+        f"{pathlib.Path(name).relative_to(root)}: run clang-format -i on it" for name in dict.fromkeys(off)
+    ]
     return problems or ([said.stderr] if said.returncode else [])
 
 

@@ -32,8 +32,14 @@ def paragraph(lines):
         return lines
     first = re.match(rf"(?:{ITEM})?\s*", lines[0]).group(0)
     words = " ".join([lines[0][len(first):], *(line.strip() for line in lines[1:])])
-    return textwrap.wrap(words, tidy.PAGE_LINE_LENGTH, initial_indent=first, subsequent_indent=" " * len(first),
-                         break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(
+        words,
+        tidy.PAGE_LINE_LENGTH,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def main(*names):

@@ -1,4 +1,5 @@
-"""Files without threads: writes a hundred files, reads them in batches, and a line at a time: python files.py FOLDER"""
+"""Files without threads: writes a hundred files, reads them in batches, and a line at a time: python files.py
+FOLDER"""
 import asyncio
 import pathlib
 import sys

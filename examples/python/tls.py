@@ -17,7 +17,9 @@ async def main(certificate, key):
     trust = ssl.create_default_context(cafile=certificate)
     async with await asyncio.start_server(echo, "127.0.0.1", 0, ssl=context) as server:
         port = server.sockets[0].getsockname()[1]
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname="localhost")
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=trust, server_hostname="localhost"
+        )
         writer.write(b"hello\n")
         print(writer.get_extra_info("ssl_object").version(), (await reader.read()).decode(), end="")
         writer.close()

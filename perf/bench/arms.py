@@ -1,4 +1,5 @@
-"""An arm is a loop under a name: as it comes, of a certain build or version, as its own control, in another environment."""
+"""An arm is a loop under a name: as it comes, of a certain build or version, as its own control, in another
+environment."""
 
 from __future__ import annotations
 
@@ -15,8 +16,10 @@ VARIANTS = {
     "nogate": {"TREADLE_IO_URING": "0"},
 }
 PEERS = ["uvloop", "asyncio", "rsloop", "rloop", "zuvloop"]
-HELP = ("comma-separated: LOOP (a module with new_event_loop), MODULE:FACTORY, LOOP==VERSION, treadle@BUILD (a wheel, an "
-        "installed prefix, a checkout or a revision, which are built first); then #2 for a control, +mmap or +nogate")
+HELP = (
+    "comma-separated: LOOP (a module with new_event_loop), MODULE:FACTORY, LOOP==VERSION, treadle@BUILD (a wheel, an "
+    "installed prefix, a checkout or a revision, which are built first); then #2 for a control, +mmap or +nogate"
+)
 
 _SHAPE = re.compile(r"(?P<loop>[A-Za-z_][\w.]*(?::[\w.]+)?)(?:==(?P<version>[\w.!-]+)|@(?P<build>.+?))?"
                     r"(?:#(?P<control>\w+))?(?:\+(?P<variant>\w+))?")
@@ -26,7 +29,8 @@ _SHAPE = re.compile(r"(?P<loop>[A-Za-z_][\w.]*(?::[\w.]+)?)(?:==(?P<version>[\w.
 class Arm:
     """`name` is what the figures stand under, `loop` what is measured, `env` what is set for it.
 
-    `build` says where the loop's package comes from (`==VERSION`, or a path or revision); empty: what is installed.
+    `build` says where the loop's package comes from (`==VERSION`, or a path or revision); empty: what is
+    installed.
     """
 
     name: str

@@ -1,5 +1,6 @@
-"""Where an arm's package comes from when it is not the installed one: a version of the index, a wheel, an installed prefix,
-a checkout, or a revision of this repository. Each ends as a folder that is put first on the arm's module path."""
+"""Where an arm's package comes from when it is not the installed one: a version of the index, a wheel, an
+installed prefix, a checkout, or a revision of this repository. Each ends as a folder that is put first on the
+arm's module path."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _PROBE = """
 import importlib, json, sys
 module = importlib.import_module(sys.argv[1])
 features = getattr(getattr(module, "_treadle", None), "features", dict)()
-print(json.dumps({"file": getattr(module, "__file__", None) or "", **{k: str(v) for k, v in features.items()}}))
+file = getattr(module, "__file__", None) or ""
+print(json.dumps({"file": file, **{k: str(v) for k, v in features.items()}}))
 """
 
 
@@ -36,7 +38,9 @@ def _fail(arm: Arm, why: str) -> NoReturn:
 
 
 def _run(arm: Arm, *command: object) -> None:
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, env=clean(), stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, env=clean(), stdin=subprocess.DEVNULL
+    )
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines()
         _fail(arm, f"cannot build: {said[-1] if said else done.returncode}")
@@ -49,7 +53,19 @@ def _pip(arm: Arm, target: Path, *what: object) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / "made"
-        _run(arm, sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--target", made, *what)
+        _run(
+            arm,
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--target",
+            made,
+            *what,
+        )
         made.rename(target)
     return target
 
@@ -63,12 +79,17 @@ def _checkout(arm: Arm, source: Path, target: Path) -> Path:
     """Build a source tree; with build isolation only where this environment lacks what the build needs."""
     isolated = importlib.util.find_spec("scikit_build_core") is None
     with tempfile.TemporaryDirectory() as build:
-        return _pip(arm, target, *([] if isolated else ["--no-build-isolation"]), f"-Cbuild-dir={build}", source)
+        return _pip(
+            arm, target, *([] if isolated else ["--no-build-isolation"]), f"-Cbuild-dir={build}", source
+        )
 
 
 def _commit(revision: str) -> str | None:
-    done = subprocess.run(["git", "-C", str(report.ROOT), "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", "-C", str(report.ROOT), "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"],
+        capture_output=True,
+        text=True,
+    )
     return done.stdout.strip() or None
 
 
@@ -88,7 +109,11 @@ def _revision(arm: Arm, commit: str) -> Path:
 def _prefix(path: Path, module: str) -> Path | None:
     """The folder of an installed prefix, or of a plain module path, that holds `module`."""
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    for folder in (path, path / "lib" / version / "site-packages", path / "lib" / "python3" / "dist-packages"):
+    for folder in (
+        path,
+        path / "lib" / version / "site-packages",
+        path / "lib" / "python3" / "dist-packages",
+    ):
         if (folder / module / "__init__.py").exists():
             return folder
     return None
@@ -116,7 +141,8 @@ def _folder(arm: Arm) -> Path:
 
 
 def _suspicious(features: dict[str, str]) -> str | None:
-    """Why figures of a build would mislead, or None. A build of before the features said so cannot be told."""
+    """Why figures of a build would mislead, or None. A build of before the features said so cannot be
+    told."""
     if features.get("sanitizers"):
         return f"built with the sanitizers {features['sanitizers']}"
     kind = features.get("build_type", "Release")
@@ -125,7 +151,9 @@ def _suspicious(features: dict[str, str]) -> str | None:
 
 def probe(arm: Arm) -> dict[str, str]:
     """What the arm's module says of itself when it is imported as it will be measured."""
-    done = subprocess.run([sys.executable, "-c", _PROBE, arm.module], capture_output=True, text=True, env={**clean(), **arm.env})
+    done = subprocess.run(
+        [sys.executable, "-c", _PROBE, arm.module], capture_output=True, text=True, env={**clean(), **arm.env}
+    )
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()
         _fail(arm, f"cannot be imported: {said[-1] if said else done.returncode}")
@@ -133,7 +161,8 @@ def probe(arm: Arm) -> dict[str, str]:
 
 
 def resolve(arms: list[Arm], *, allow_debug: bool = False) -> list[Arm]:
-    """The arms with their packages made and first on their module path; a debug or sanitizer build is refused."""
+    """The arms with their packages made and first on their module path; a debug or sanitizer build is
+    refused."""
     ready = []
     for arm in arms:
         if arm.build:

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Compare any number of arms' JSON files, from the C tools and the Python ones: text, markdown, JSON and a picture.
+"""Compare any number of arms' JSON files, from the C tools and the Python ones: text, markdown, JSON and a
+picture.
 
-Several files of one arm are further rounds of it. Exit code 0, also when targets are missed; 2 for what cannot be compared.
+Several files of one arm are further rounds of it. Exit code 0, also when targets are missed; 2 for what
+cannot be compared.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import comparison
 import options
 
 # In the repository a folder up, installed beside this file.
-TARGETS = next((path for path in (HERE.parent / "targets.json", HERE / "targets.json") if path.exists()), None)
+TARGETS = next(
+    (path for path in (HERE.parent / "targets.json", HERE / "targets.json") if path.exists()), None
+)
 
 
 def _targets(path: Path | None) -> dict | None:
@@ -40,16 +44,35 @@ def _place(text: str) -> Path:
 def main(argv: list[str] | None = None) -> int:
     parser = options.Parser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", metavar="FILE", help="JSON objects the tools wrote")
-    parser.add_argument("--subject", metavar="ARM", help="the arm the others are compared with; default: treadle")
-    parser.add_argument("--against", action="append", metavar="ARM", help="the arms it is compared with, repeatable; default: all others")
-    parser.add_argument("--case", action="append", default=[], metavar="PATTERN", help="rows to show, repeatable; default: all")
-    parser.add_argument("--targets", type=options.existing, default=TARGETS, metavar="FILE", help="table of targets")
-    parser.add_argument("--format", choices=["text", "markdown", "json"], default="text", help="form on standard output")
+    parser.add_argument(
+        "--subject", metavar="ARM", help="the arm the others are compared with; default: treadle"
+    )
+    parser.add_argument(
+        "--against",
+        action="append",
+        metavar="ARM",
+        help="the arms it is compared with, repeatable; default: all others",
+    )
+    parser.add_argument(
+        "--case",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="rows to show, repeatable; default: all",
+    )
+    parser.add_argument(
+        "--targets", type=options.existing, default=TARGETS, metavar="FILE", help="table of targets"
+    )
+    parser.add_argument(
+        "--format", choices=["text", "markdown", "json"], default="text", help="form on standard output"
+    )
     parser.add_argument("--markdown", type=_place, metavar="FILE", help="also write a markdown table there")
     parser.add_argument("--json", type=_place, metavar="FILE", help="also write the comparison as JSON there")
     parser.add_argument("--png", type=_place, metavar="FILE", help="also draw a picture there")
     args = parser.parse_args(argv)
-    found = comparison.compare(comparison.load(args.files), _targets(args.targets), args.subject, args.against)
+    found = comparison.compare(
+        comparison.load(args.files), _targets(args.targets), args.subject, args.against
+    )
     chosen = options.matching(args.case, [row.name for row in found.rows])
     found.rows = [row for row in found.rows if row.name in chosen]
     print(getattr(compare_print, args.format)(found), end="")

@@ -13,13 +13,21 @@ from matplotlib.ticker import LogLocator  # noqa: E402
 
 from comparison import Comparison, Row  # noqa: E402
 
-COLOURS = {"treadle": "#c1121f", "uvloop": "#1d6fa5", "asyncio": "#6b7280", "rsloop": "#b7791f", "rloop": "#5b8c5a",
-            "libuv": "#111111", "zuvloop": "#7b4fa3"}
+COLOURS = {
+    "treadle": "#c1121f",
+    "uvloop": "#1d6fa5",
+    "asyncio": "#6b7280",
+    "rsloop": "#b7791f",
+    "rloop": "#5b8c5a",
+    "libuv": "#111111",
+    "zuvloop": "#7b4fa3",
+}
 _MARKERS = {"treadle": "D", "libuv": "|"}
 
 
 def _base(row: Row, subject: str | None) -> float | None:
-    """The figure every arm of the row is divided by: the best plain arm that is neither the subject nor the C limit."""
+    """The figure every arm of the row is divided by: the best plain arm that is neither the subject nor the C
+    limit."""
     peers = [c.median for arm, c in row.cells.items()
              if arm != "libuv" and "+" not in arm and (subject is None or arm.split("#")[0] != subject)]
     peers = peers or [c.median for c in row.cells.values()]
@@ -69,5 +77,16 @@ def _arm(axes, arm: str, rows: list[tuple[Row, float]]) -> None:
     colour, plain = COLOURS.get(name), arm == name
     ys, middles = [p[0] for p in points], [p[1] for p in points]
     spread = [[max(0.0, p[1] - p[2]) for p in points], [max(0.0, p[3] - p[1]) for p in points]]
-    axes.errorbar(middles, ys, xerr=spread, fmt=_MARKERS.get(name, "o"), color=colour, markersize=6, elinewidth=1,
-                  markerfacecolor=colour if plain else "white", alpha=0.9, label=arm, zorder=3)
+    axes.errorbar(
+        middles,
+        ys,
+        xerr=spread,
+        fmt=_MARKERS.get(name, "o"),
+        color=colour,
+        markersize=6,
+        elinewidth=1,
+        markerfacecolor=colour if plain else "white",
+        alpha=0.9,
+        label=arm,
+        zorder=3,
+    )

@@ -1,4 +1,5 @@
-"""A comparison as text for a terminal, as a markdown table and as JSON; the terminal's has signs for verdicts."""
+"""A comparison as text for a terminal, as a markdown table and as JSON; the terminal's has signs for
+verdicts."""
 
 from __future__ import annotations
 
@@ -51,7 +52,13 @@ def target_text(row: Row) -> str:
 
 def _cells(comparison: Comparison, row: Row, words: dict[str, str]) -> list[str]:
     ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-    return [row.title, row.unit, *(cell_text(row, arm, words) for arm in comparison.arms), ratio, target_text(row)]
+    return [
+        row.title,
+        row.unit,
+        *(cell_text(row, arm, words) for arm in comparison.arms),
+        ratio,
+        target_text(row),
+    ]
 
 
 def _head(comparison: Comparison) -> list[str]:
@@ -64,14 +71,18 @@ def notes(comparison: Comparison) -> list[str]:
     if comparison.subject is not None:
         checked = [t for row in comparison.rows for t in row.targets if t.met is not None]
         met = sum(1 for t in checked if t.met)
-        found.append(f"{comparison.subject} meets {met} of {len(checked)} targets. It is ahead (+) of an arm or behind (-) "
-                     "it when the ranges over three or more rounds do not meet, else they overlap (=).")
+        found.append(
+            f"{comparison.subject} meets {met} of {len(checked)} targets. It is ahead (+) of an arm or behind (-) "
+            "it when the ranges over three or more rounds do not meet, else they overlap (=)."
+        )
     controls = [(row, row.deltas[arm].ratio) for row in comparison.rows for arm in row.deltas
                 if comparison.subject is not None and arm.startswith(f"{comparison.subject}#")]
     if controls:
         ratios = sorted(ratio for _, ratio in controls)
-        found.append(f"A/A control: the same loop against itself lies between {ratios[0]:.2f} and {ratios[-1]:.2f}, "
-                     f"median {ratios[len(ratios) // 2]:.2f}.")
+        found.append(
+            f"A/A control: the same loop against itself lies between {ratios[0]:.2f} and {ratios[-1]:.2f}, "
+            f"median {ratios[len(ratios) // 2]:.2f}."
+        )
     noisy = [cell.noisy for row in comparison.rows for cell in row.cells.values() if cell.noisy]
     if noisy:
         found.append(f"~ marks {len(noisy)} figures with a round that stayed disturbed by other processes.")
@@ -93,7 +104,8 @@ def _aligned(lines: list[list[str]]) -> list[str]:
 
 
 def _ratio_lines(comparison: Comparison) -> list[list[str]]:
-    """The subject's ratio to each arm, round by round: the median, its 95% interval, and the number of rounds that both have."""
+    """The subject's ratio to each arm, round by round: the median, its 95% interval, and the number of rounds
+    that both have."""
     lines = []
     for row in comparison.rows:
         for arm, delta in row.deltas.items():

@@ -1,4 +1,5 @@
-"""What several arms' figures say when laid side by side: medians, ranges, paired ratios, verdicts, targets."""
+"""What several arms' figures say when laid side by side: medians, ranges, paired ratios, verdicts,
+targets."""
 
 from __future__ import annotations
 
@@ -14,8 +15,16 @@ from pathlib import Path
 import paired
 from options import refuse
 
-SCHEMA = next((path for path in (Path(__file__).resolve().parents[1] / "schema.json", Path(__file__).resolve().parent / "schema.json")
-               if path.exists()))
+SCHEMA = next(
+    (
+        path
+        for path in (
+            Path(__file__).resolve().parents[1] / "schema.json",
+            Path(__file__).resolve().parent / "schema.json",
+        )
+        if path.exists()
+    )
+)
 
 # oha cuts the requests that are under way when its time is up; those did not fail.
 DEADLINE_ABORT = re.compile(r"aborted due to deadline", re.IGNORECASE)
@@ -47,8 +56,9 @@ class Target:
 
 @dataclass(frozen=True)
 class Delta:
-    """How the subject stands to another arm: the ratio of medians, and the median of the ratios within each round, with the 95%
-    interval of that median by a paired bootstrap. The pairs are None when the arms share no round."""
+    """How the subject stands to another arm: the ratio of medians, and the median of the ratios within each
+    round, with the 95% interval of that median by a paired bootstrap. The pairs are None when the arms share
+    no round."""
 
     ratio: float
     verdict: str
@@ -60,7 +70,8 @@ class Delta:
 
 @dataclass
 class Row:
-    """One row over all arms; an arm without good samples is in `failed` or `unsupported` instead of `cells`."""
+    """One row over all arms; an arm without good samples is in `failed` or `unsupported` instead of
+    `cells`."""
 
     name: str
     title: str
@@ -78,7 +89,8 @@ class Row:
 
 @dataclass
 class Comparison:
-    """All rows, the arms in the order given, and the arm that is compared with the others (or with those in `against`)."""
+    """All rows, the arms in the order given, and the arm that is compared with the others (or with those in
+    `against`)."""
 
     arms: list[str]
     subject: str | None
@@ -93,7 +105,8 @@ class Comparison:
 
 
 def fault(sample: dict) -> str | None:
-    """Why `sample` must be left out, or None: its own error, an HTTP status other than 2xx, a transport error."""
+    """Why `sample` must be left out, or None: its own error, an HTTP status other than 2xx, a transport
+    error."""
     if not sample["ok"]:
         return sample["error"]
     http = sample.get("http", {})
@@ -126,7 +139,8 @@ VERDICT_ROUNDS = 3
 
 
 def verdict(mine: Cell, other: Cell, better: str) -> str:
-    """`ahead` or `behind` when the ranges of three or more rounds do not meet, `overlap` when they do, else `too few`."""
+    """`ahead` or `behind` when the ranges of three or more rounds do not meet, `overlap` when they do, else
+    `too few`."""
     if min(mine.rounds, other.rounds) < VERDICT_ROUNDS:
         return "too few"
     if mine.high < other.low:
@@ -137,7 +151,8 @@ def verdict(mine: Cell, other: Cell, better: str) -> str:
 
 
 def _validate(path: str | Path, document: object) -> None:
-    """Hold a document against perf/schema.json; without the jsonschema package only against what is read here."""
+    """Hold a document against perf/schema.json; without the jsonschema package only against what is read
+    here."""
     try:
         import jsonschema
     except ImportError:
@@ -192,7 +207,10 @@ def _gather(documents: list[dict]) -> dict[str, _Gathered]:
         for sample in document["samples"]:
             row = found.setdefault(sample["case"], _Gathered(sample))
             if sample["unit"] != row.first["unit"]:
-                refuse(sample["case"], f"measured in {row.first['unit']!r} and in {sample['unit']!r}, which cannot be compared")
+                refuse(
+                    sample["case"],
+                    f"measured in {row.first['unit']!r} and in {sample['unit']!r}, which cannot be compared",
+                )
             why = fault(sample)
             if why is None:
                 key = (files.setdefault(arm, {}).setdefault(index, len(files[arm])), sample.get("round", 0))
@@ -205,7 +223,8 @@ def _gather(documents: list[dict]) -> dict[str, _Gathered]:
 
 
 def _limit(expression: str, cells: dict[str, Cell], best: float | None) -> float | None:
-    """The figure an expression allows: `0.9 best`, `0.25 uvloop`, `asyncio + 5` or `under 1`; None without that arm."""
+    """The figure an expression allows: `0.9 best`, `0.25 uvloop`, `asyncio + 5` or `under 1`; None without
+    that arm."""
     product = re.fullmatch(r"([\d.]+) (\S+)", expression)
     total = re.fullmatch(r"(\S+) \+ ([\d.]+)", expression)
     absolute = re.fullmatch(r"under ([\d.]+)", expression)
@@ -266,12 +285,19 @@ def _delta(row: Row, gathered: _Gathered, subject: str, arm: str) -> Delta:
 
 def choose(arms: list[str], subject: str | None, against: list[str] | None) -> tuple[str | None, list[str]]:
     """The subject (treadle, or the first arm when others are named) and the arms it is held against."""
-    for option, names in (("--subject", [subject] if subject is not None else []), ("--against", against or [])):
+    for option, names in (
+        ("--subject", [subject] if subject is not None else []),
+        ("--against", against or []),
+    ):
         for name in names:
             if name not in arms:
                 refuse(option, f"one of the arms {', '.join(arms)}, got {name!r}")
     if subject is None:
-        subject = "treadle" if "treadle" in arms else next((arm for arm in arms if arm not in against), None) if against else None
+        subject = (
+            "treadle"
+            if "treadle" in arms
+            else next((arm for arm in arms if arm not in against), None) if against else None
+        )
     return subject, [arm for arm in against or arms if arm != subject]
 
 

@@ -1,4 +1,5 @@
-"""The environment that a measured process gets: the caller's, without what would change the figures unseen."""
+"""The environment that a measured process gets: the caller's, without what would change the figures
+unseen."""
 
 from __future__ import annotations
 
@@ -7,16 +8,38 @@ import sys
 from collections.abc import Mapping
 
 #: Names, and beginnings of names, that change how an interpreter, libc, libuv or treadle itself behaves.
-NAMES = {"PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONMALLOC", "PYTHONMALLOCSTATS", "PYTHONTRACEMALLOC", "PYTHONPROFILEIMPORTTIME",
-         "PYTHONVERBOSE", "PYTHONDEBUG", "PYTHONINSPECT", "PYTHONOPTIMIZE", "PYTHONFAULTHANDLER", "PYTHONWARNINGS", "PYTHON_GIL",
-         "PYTHON_JIT", "PYTHON_PERF_JIT_SUPPORT", "PYTHONPERFSUPPORT", "PYTHONHASHSEED", "PYTHONSTARTUP", "PYTHONBREAKPOINT",
-         "LD_PRELOAD", "LD_AUDIT", "GLIBC_TUNABLES"}
+NAMES = {
+    "PYTHONASYNCIODEBUG",
+    "PYTHONDEVMODE",
+    "PYTHONMALLOC",
+    "PYTHONMALLOCSTATS",
+    "PYTHONTRACEMALLOC",
+    "PYTHONPROFILEIMPORTTIME",
+    "PYTHONVERBOSE",
+    "PYTHONDEBUG",
+    "PYTHONINSPECT",
+    "PYTHONOPTIMIZE",
+    "PYTHONFAULTHANDLER",
+    "PYTHONWARNINGS",
+    "PYTHON_GIL",
+    "PYTHON_JIT",
+    "PYTHON_PERF_JIT_SUPPORT",
+    "PYTHONPERFSUPPORT",
+    "PYTHONHASHSEED",
+    "PYTHONSTARTUP",
+    "PYTHONBREAKPOINT",
+    "LD_PRELOAD",
+    "LD_AUDIT",
+    "GLIBC_TUNABLES",
+}
 BEGINNINGS = ("MALLOC_", "UV_", "TREADLE", "ASAN_", "UBSAN_", "TSAN_", "LSAN_")
 
 
 def unclean(environment: Mapping[str, str]) -> dict[str, str]:
     """What of `environment` a measured process must not obey without its being said."""
-    return {name: value for name, value in environment.items() if name in NAMES or name.startswith(BEGINNINGS)}
+    return {
+        name: value for name, value in environment.items() if name in NAMES or name.startswith(BEGINNINGS)
+    }
 
 
 def clean(environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -27,8 +50,12 @@ def clean(environment: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def warn() -> dict[str, str]:
-    """For a program that measures in its own process: name on standard error what is obeyed, and return it for the record."""
+    """For a program that measures in its own process: name on standard error what is obeyed, and return it
+    for the record."""
     found = unclean(os.environ)
     if found:
-        print(f"note: this process obeys {', '.join(f'{k}={v}' for k, v in sorted(found.items()))}", file=sys.stderr)
+        print(
+            f"note: this process obeys {', '.join(f'{k}={v}' for k, v in sorted(found.items()))}",
+            file=sys.stderr,
+        )
     return found

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Measure file operations over several libraries, interleaved: a fresh process per sample, with the C tool as the limit.
+"""Measure file operations over several libraries, interleaved: a fresh process per sample, with the C tool as
+the limit.
 
-Writes each arm's JSON (perf/schema.json) after every round into a folder under out/ and prints operations/s, CPU and the share of the
-limit. Ctrl-C and SIGTERM end it with what there is; the data files it made are removed.
+Writes each arm's JSON (perf/schema.json) after every round into a folder under out/ and prints operations/s,
+CPU and the share of the limit. Ctrl-C and SIGTERM end it with what there is; the data files it made are
+removed.
 """
 
 from __future__ import annotations
@@ -38,25 +40,64 @@ import rounds
 TARGETS = HERE.parent / "targets-files.json"
 SMALL_FILES = 1000
 SMALL_BYTES = 4096
-ARMS = ["treadle", "treadle_shape", "caio", "caio_plain", "caio_deferred", "aiofile", "aiofiles", "executor", "limit"]
+ARMS = [
+    "treadle",
+    "treadle_shape",
+    "caio",
+    "caio_plain",
+    "caio_deferred",
+    "aiofile",
+    "aiofiles",
+    "executor",
+    "limit",
+]
 #: What may follow an arm's name after a `+`, as options of FileContext and of the C tool.
 WORDS = {
-    **{word: {"engine": engine} for word, engine in (("uring", "linux_uring"), ("aio", "linux_aio"), ("threads", "threads"))},
+    **{
+        word: {"engine": engine}
+        for word, engine in (("uring", "linux_uring"), ("aio", "linux_aio"), ("threads", "threads"))
+    },
     **{mode: {"mode": mode} for mode in ("adaptive", "deferred", "immediate")},
     "sqpoll": {"sqpoll": True},
     "noinline": {"inline": False},
     "pinned": {"pinned": True},
 }
-VARIANTS = ["treadle", *[f"treadle+{word}" for word in ("aio", "threads", "deferred", "immediate", "noinline", "sqpoll",
-                                                       "pinned")],
-            "limit", *[f"limit+{word}" for word in ("aio", "threads", "deferred", "immediate", "sqpoll", "pinned")]]
-#: What --table lays side by side: engine, when operations are submitted, and who submits, in C and in Python. Reads that the page
-#: cache answers at once never reach an engine, so Python's are kept from it, but for the default as a user gets it.
-TABLE_ENGINES = ["uring+deferred", "uring+immediate", "uring+deferred+sqpoll", "uring+immediate+sqpoll", "aio+deferred", "aio+immediate",
-                 "threads+deferred", "threads+immediate"]
-TABLE = [*[f"limit+{engine}" for engine in TABLE_ENGINES], *[f"treadle+{engine}+noinline" for engine in TABLE_ENGINES], "treadle"]
-NEEDS = {"treadle": "treadle", "treadle_shape": "treadle", "caio": "caio", "caio_plain": "caio", "caio_deferred": "caio",
-         "aiofile": "aiofile", "aiofiles": "aiofiles"}
+VARIANTS = [
+    "treadle",
+    *[
+        f"treadle+{word}"
+        for word in ("aio", "threads", "deferred", "immediate", "noinline", "sqpoll", "pinned")
+    ],
+    "limit",
+    *[f"limit+{word}" for word in ("aio", "threads", "deferred", "immediate", "sqpoll", "pinned")],
+]
+#: What --table lays side by side: engine, when operations are submitted, and who submits, in C and in Python.
+#: Reads that the page cache answers at once never reach an engine, so Python's are kept from it, but for the
+#: default as a user gets it.
+TABLE_ENGINES = [
+    "uring+deferred",
+    "uring+immediate",
+    "uring+deferred+sqpoll",
+    "uring+immediate+sqpoll",
+    "aio+deferred",
+    "aio+immediate",
+    "threads+deferred",
+    "threads+immediate",
+]
+TABLE = [
+    *[f"limit+{engine}" for engine in TABLE_ENGINES],
+    *[f"treadle+{engine}+noinline" for engine in TABLE_ENGINES],
+    "treadle",
+]
+NEEDS = {
+    "treadle": "treadle",
+    "treadle_shape": "treadle",
+    "caio": "caio",
+    "caio_plain": "caio",
+    "caio_deferred": "caio",
+    "aiofile": "aiofile",
+    "aiofiles": "aiofiles",
+}
 #: Arms with a thread per operation get a quarter of the operations.
 SLOW = ("aiofile", "aiofiles", "executor")
 
@@ -85,7 +126,9 @@ def parse_arm(arm: str) -> tuple[str, dict, str | None]:
     options: dict = {}
     for word in words:
         if word not in WORDS or base not in ("treadle", "limit"):
-            options_.refuse("--arms", f"{', '.join(ARMS)}; treadle and limit take +{', +'.join(WORDS)}; got {arm!r}")
+            options_.refuse(
+                "--arms", f"{', '.join(ARMS)}; treadle and limit take +{', +'.join(WORDS)}; got {arm!r}"
+            )
         options.update(WORDS[word])
     return base, options, loop or None
 
@@ -113,7 +156,9 @@ class Subject:
             self.closers.append(files.close)
             self.read, self.write, self.sync = files.read, files.write, files.fdatasync
             self.readinto = files.readinto
-            self.whole = (lambda path: files.read_file(path, 2 * SMALL_BYTES)) if options else fileio.read_bytes
+            self.whole = (
+                (lambda path: files.read_file(path, 2 * SMALL_BYTES)) if options else fileio.read_bytes
+            )
         elif arm.startswith("caio") or arm == "treadle_shape":
             self._contexts(arm, limit)
         elif arm == "executor":
@@ -130,7 +175,9 @@ class Subject:
         else:
             import caio as module
 
-        more = {"caio_plain": {"sqpoll": False}, "caio_deferred": {"sqpoll": False, "deferred": True}}.get(arm, {})
+        more = {"caio_plain": {"sqpoll": False}, "caio_deferred": {"sqpoll": False, "deferred": True}}.get(
+            arm, {}
+        )
         context = module.AsyncioContext(limit, **more)
         self.closers.append(context.close)
         self.read = lambda fd, n, at: context.read(n, fd, at)
@@ -151,7 +198,9 @@ class Subject:
             await file.open()
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
             self.read = lambda fd, n, at: file.read_bytes(n, at)
-            self.write, self.sync = (lambda fd, data, at: file.write_bytes(data, at)), lambda fd: file.fdsync()
+            self.write, self.sync = (
+                lambda fd, data, at: file.write_bytes(data, at)
+            ), lambda fd: file.fdsync()
             self.whole = self._aiofile_whole
         elif self.arm == "aiofiles":
             import aiofiles
@@ -260,7 +309,13 @@ async def measure_case(arm: str, kind: str, block: int, depth: int, ops: int, fo
             await asyncio.sleep(0.05)
             await subject.read(fd, 4, at)
 
-    worker = {"direct": direct_reads if buffers else reads, "write": writes, "sync": writes, "small": wholes, "idle": idle}.get(kind, reads)
+    worker = {
+        "direct": direct_reads if buffers else reads,
+        "write": writes,
+        "sync": writes,
+        "small": wholes,
+        "idle": idle,
+    }.get(kind, reads)
     stall = busy = 0.0
     done = False
 
@@ -311,12 +366,34 @@ def limit_sample(args: argparse.Namespace, options: dict, kind: str, block: int,
     words = ["--join", "0"]
     for key, value in options.items():
         words += [f"--{key}", str(int(value) if isinstance(value, bool) else value)]
-    case = {"hot": "hot_read", "cold": "cold_read", "direct": "direct_read", "write": "write", "sync": "write_sync",
-            "small": "small_files"}.get(kind)
+    case = {
+        "hot": "hot_read",
+        "cold": "cold_read",
+        "direct": "direct_read",
+        "write": "write",
+        "sync": "write_sync",
+        "small": "small_files",
+    }.get(kind)
     if case is None or args.limit is None:
         raise LookupError("no such row in C")
-    command = [args.limit, "--folder", args.folder, "--depth", depth, "--block", block, "--file-mib", args.file_mib, "--samples", 1,
-               "--keep", 1, *words, "--case", case]
+    command = [
+        args.limit,
+        "--folder",
+        args.folder,
+        "--depth",
+        depth,
+        "--block",
+        block,
+        "--file-mib",
+        args.file_mib,
+        "--samples",
+        1,
+        "--keep",
+        1,
+        *words,
+        "--case",
+        case,
+    ]
     sample = rounds.tool_sample(command, arms_.Arm("limit", "limit"), args.timeout)[-1]
     if not sample["ok"]:
         raise LookupError(sample["error"])
@@ -332,8 +409,27 @@ def measure(args: argparse.Namespace, arm: str, case: str) -> dict:
         raise LookupError("its files are not opened with O_DIRECT")
     if base == "limit":
         return limit_sample(args, options, kind, block, depth)
-    done = rounds.child([sys.executable, __file__, "--child", "--arm", arm, "--case", case, "--loop", args.loop, "--folder", args.folder,
-                         "--scale", args.scale, "--file-mib", args.file_mib], env={}, timeout=args.timeout)
+    done = rounds.child(
+        [
+            sys.executable,
+            __file__,
+            "--child",
+            "--arm",
+            arm,
+            "--case",
+            case,
+            "--loop",
+            args.loop,
+            "--folder",
+            args.folder,
+            "--scale",
+            args.scale,
+            "--file-mib",
+            args.file_mib,
+        ],
+        env={},
+        timeout=args.timeout,
+    )
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()
         raise LookupError(said[-1] if said else f"the process ended with {done.returncode}")
@@ -354,26 +450,51 @@ def as_samples(case: str, found: dict) -> list[dict]:
     """The row of the case, and a second one of CPU per operation where that is held against a target too."""
     kind = CASES[case][0]
     value = {"idle": found["share"], "stall": found["stall_ms"]}.get(kind, 1e6 / found["wall_us"])
-    sample = {**base_of(case), "ok": True, "ops": found["ops"], "value": value, "wall_us": found["wall_us"], "cpu_us": found["cpu_us"]}
+    sample = {
+        **base_of(case),
+        "ok": True,
+        "ops": found["ops"],
+        "value": value,
+        "wall_us": found["wall_us"],
+        "cpu_us": found["cpu_us"],
+    }
     if kind == "stall":
         sample["extra"] = {"cpu_ms": found["stall_cpu_ms"]}
     if kind != "cold":
         return [sample]
-    return [sample, {**sample, "case": f"{case}_cpu", "title": f"{sample['title']}, cpu", "unit": "cpu us/op", "value": found["cpu_us"]}]
+    return [
+        sample,
+        {
+            **sample,
+            "case": f"{case}_cpu",
+            "title": f"{sample['title']}, cpu",
+            "unit": "cpu us/op",
+            "value": found["cpu_us"],
+        },
+    ]
 
 
 def engine_table(samples: dict[str, list[dict]], cases: list[str]) -> str:
-    """A row for each engine, mode and submitter, a column for each case: operations/s in thousands and CPU us per operation."""
-    lines = ["| in | engine | submits | SQPOLL | " + " | ".join(case.replace("_", " ") for case in cases) + " |",
-             "|---" * (len(cases) + 4) + "|"]
+    """A row for each engine, mode and submitter, a column for each case: operations/s in thousands and CPU us
+    per operation."""
+    lines = [
+        "| in | engine | submits | SQPOLL | " + " | ".join(case.replace("_", " ") for case in cases) + " |",
+        "|---" * (len(cases) + 4) + "|",
+    ]
     for arm, taken in samples.items():
         base, options, _ = parse_arm(arm)
-        head = ["C" if base == "limit" else "Python", options.get("engine", "default"), options.get("mode", "adaptive"),
-                "yes" if options.get("sqpoll") else "no"]
+        head = [
+            "C" if base == "limit" else "Python",
+            options.get("engine", "default"),
+            options.get("mode", "adaptive"),
+            "yes" if options.get("sqpoll") else "no",
+        ]
         cells = []
         for case in cases:
             good = [s for s in taken if s["case"] == case and s["ok"]]
-            wall, cpu = (statistics.median([s[key] for s in good]) if good else None for key in ("wall_us", "cpu_us"))
+            wall, cpu = (
+                statistics.median([s[key] for s in good]) if good else None for key in ("wall_us", "cpu_us")
+            )
             cells.append(f"{1e3 / wall:.1f}k / {cpu:.1f}" if good else "-")
         lines.append("| " + " | ".join([*head, *cells]) + " |")
     return "\n".join(lines)
@@ -390,8 +511,10 @@ def verdicts(documents: list[dict]) -> str:
             for target in row.targets if cell is not None else ():
                 allowed = "?" if target.limit is None else compare_print.figure(target.limit)
                 state = "?" if target.met is None else "met" if target.met else "SHORT"
-                lines.append(f"| {row.title} | {subject} | {compare_print.figure(cell.median)} {row.unit} | {target.text} | "
-                             f"{allowed} | {state} |")
+                lines.append(
+                    f"| {row.title} | {subject} | {compare_print.figure(cell.median)} {row.unit} | {target.text} | "
+                    f"{allowed} | {state} |"
+                )
     return "\n".join(lines)
 
 
@@ -400,8 +523,11 @@ def table(samples: dict[str, list[dict]], cases: list[str]) -> str:
     lines = ["| case | " + " | ".join(samples) + " |", "|---" * (len(samples) + 1) + "|"]
     for case in cases:
         good = {arm: [s for s in taken if s["case"] == case and s["ok"]] for arm, taken in samples.items()}
-        middle = {arm: {key: statistics.median(s[key] for s in taken) for key in ("value", "wall_us", "cpu_us")}
-                  for arm, taken in good.items() if taken}
+        middle = {
+            arm: {key: statistics.median(s[key] for s in taken) for key in ("value", "wall_us", "cpu_us")}
+            for arm, taken in good.items()
+            if taken
+        }
         cells = []
         for arm in samples:
             if arm not in middle:
@@ -421,11 +547,20 @@ def table(samples: dict[str, list[dict]], cases: list[str]) -> str:
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = options_.Parser(description=__doc__.splitlines()[0])
-    parser.add_argument("--arms", help=f"comma-separated, default: all that are installed; treadle and limit take +{', +'.join(WORDS)}, "
-                                       "each arm @LOOP")
-    parser.add_argument("--variants", action="store_true", help="instead of those arms, treadle's engines and modes")
-    parser.add_argument("--table", action="store_true",
-                        help="instead of those arms, each engine, mode and submitter in C and in Python, hot and cold, at each depth")
+    parser.add_argument(
+        "--arms",
+        help="comma-separated, default: all that are installed; "
+        f"treadle and limit take +{', +'.join(WORDS)}, each arm @LOOP",
+    )
+    parser.add_argument(
+        "--variants", action="store_true", help="instead of those arms, treadle's engines and modes"
+    )
+    parser.add_argument(
+        "--table",
+        action="store_true",
+        help="instead of those arms, each engine, mode and submitter in C and in Python, hot and cold, "
+        "at each depth",
+    )
     parser.add_argument("--case", action="append", default=[], metavar="PATTERN",
                         help=f"rows, repeatable, default: all: {', '.join(CASES)}")
     rounds.add_arguments(parser)
@@ -433,9 +568,18 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
                         help="share of each sample's operations, 0.001 to 100 (1)")
     parser.add_argument("--smoke", action="store_true", help="one short round")
     parser.add_argument("--loop", default="treadle", help="of every arm without @LOOP: a module with run()")
-    parser.add_argument("--folder", type=options_.folder, metavar="FOLDER",
-                        help="where the data files are made, and kept; default: one under out/ that is removed at the end")
-    parser.add_argument("--file-mib", type=options_.number(int, 1, 65536), default=256, help="size of the large file, 1 to 65536 MiB (256)")
+    parser.add_argument(
+        "--folder",
+        type=options_.folder,
+        metavar="FOLDER",
+        help="where the data files are made, and kept; default: one under out/ that is removed at the end",
+    )
+    parser.add_argument(
+        "--file-mib",
+        type=options_.number(int, 1, 65536),
+        default=256,
+        help="size of the large file, 1 to 65536 MiB (256)",
+    )
     parser.add_argument("--limit", type=options_.existing, metavar="FILE", help="the built C tool")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--arm", help=argparse.SUPPRESS)
@@ -457,7 +601,9 @@ def available(args: argparse.Namespace, arm: str) -> bool:
 
 def choose_arms(args: argparse.Namespace) -> list[arms_.Arm]:
     """The arms asked for; of the default ones those that can run."""
-    names = args.arms.split(",") if args.arms else TABLE if args.table else VARIANTS if args.variants else ARMS
+    names = (
+        args.arms.split(",") if args.arms else TABLE if args.table else VARIANTS if args.variants else ARMS
+    )
     missing = [name for name in names if not available(args, name)]
     if missing and args.arms:
         options_.refuse("--arms", f"not here: {', '.join(missing)} (the arm limit needs --limit)")
@@ -466,15 +612,23 @@ def choose_arms(args: argparse.Namespace) -> list[arms_.Arm]:
 
 @contextlib.contextmanager
 def data_folder(args: argparse.Namespace) -> Iterator[None]:
-    """The data files: in the folder that was named, where they stay for the next run, or in one that is removed."""
+    """The data files: in the folder that was named, where they stay for the next run, or in one that is
+    removed."""
     with contextlib.ExitStack() as stack:
         if args.folder is None:
             (report.ROOT / "out").mkdir(exist_ok=True)
-            args.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fileio-data-", dir=report.ROOT / "out")))
+            args.folder = Path(
+                stack.enter_context(
+                    tempfile.TemporaryDirectory(prefix="fileio-data-", dir=report.ROOT / "out")
+                )
+            )
         try:
             prepare(args.folder, args.file_mib)
         except OSError as error:
-            options_.refuse("--folder", f"a folder with room for the data files ({error.strerror}), got {str(args.folder)!r}")
+            options_.refuse(
+                "--folder",
+                f"a folder with room for the data files ({error.strerror}), got {str(args.folder)!r}",
+            )
         yield
 
 
@@ -488,9 +642,23 @@ def main(argv: list[str] | None = None) -> int:
     chosen = choose_arms(args)
     if args.cpus:
         os.sched_setaffinity(0, args.cpus)
-    shown = {"rounds": args.rounds, "scale": args.scale, "loop": args.loop, "case": args.case, "file_mib": args.file_mib}
-    found = rounds.Plan("fileio.py", chosen, cases, args.rounds, rounds.new_folder(args, "fileio"), shown,
-                        measure=lambda arm, case, turn: as_samples(case, measure(args, arm.name, case)), failure=failure)
+    shown = {
+        "rounds": args.rounds,
+        "scale": args.scale,
+        "loop": args.loop,
+        "case": args.case,
+        "file_mib": args.file_mib,
+    }
+    found = rounds.Plan(
+        "fileio.py",
+        chosen,
+        cases,
+        args.rounds,
+        rounds.new_folder(args, "fileio"),
+        shown,
+        measure=lambda arm, case, turn: as_samples(case, measure(args, arm.name, case)),
+        failure=failure,
+    )
     with data_folder(args):
         code = rounds.run(found)
     if found.samples and args.table:

@@ -1,5 +1,5 @@
-"""The servers a service needs, from Debian's packages, each on a free port in a temporary folder; and the load upon it, by oha or
-wrk."""
+"""The servers a service needs, from Debian's packages, each on a free port in a temporary folder; and the
+load upon it, by oha or wrk."""
 
 from __future__ import annotations
 
@@ -49,13 +49,16 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 def sessions_of(dsn: str) -> int:
-    """Sessions that the database of `dsn` had so far. The question is a session of its own, which counts in both of two askings."""
+    """Sessions that the database of `dsn` had so far. The question is a session of its own, which counts in
+    both of two askings."""
     import asyncpg
 
     async def ask() -> int:
         connection = await asyncpg.connect(dsn)
         try:
-            return await connection.fetchval("SELECT sessions FROM pg_stat_database WHERE datname = current_database()")
+            return await connection.fetchval(
+                "SELECT sessions FROM pg_stat_database WHERE datname = current_database()"
+            )
         finally:
             await connection.close()
 
@@ -99,13 +102,22 @@ class Process:
         self._text = ready
         # A terminal's Ctrl-C is for the tool, which then ends its servers in order.
         more.setdefault("start_new_session", True)
-        self.popen = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                      stdin=subprocess.DEVNULL, text=True, errors="replace", **more)
+        self.popen = subprocess.Popen(
+            [str(part) for part in command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            **more,
+        )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         if not self._ready.wait(START_TIMEOUT_S) or self.popen.poll() is not None:
             self.stop(signal.SIGKILL)
-            raise RuntimeError(f"{command[0]} did not start: {''.join(self.said[-5:]).strip() or 'no output'}")
+            raise RuntimeError(
+                f"{command[0]} did not start: {''.join(self.said[-5:]).strip() or 'no output'}"
+            )
 
     def _read(self) -> None:
         for line in self.popen.stdout:
@@ -174,7 +186,9 @@ class Postgres:
 
     def sessions(self) -> int:
         """Sessions that the database had so far; this question is asked in another database."""
-        return self.run(f"SELECT sessions FROM pg_stat_database WHERE datname = '{self.database}'", database="postgres")
+        return self.run(
+            f"SELECT sessions FROM pg_stat_database WHERE datname = '{self.database}'", database="postgres"
+        )
 
     def settled_sessions(self, timeout: float = 20) -> int:
         """The same once every session has ended: only then is each of them in the counter for certain."""
@@ -197,8 +211,25 @@ def postgres(database: str = "service") -> Iterator[Postgres]:
         if account:
             for path in (folder, folder / "password"):
                 os.chown(path, account["user"], account["group"])
-        made = rounds.child([_postgres_programs() / "initdb", "-D", folder / "data", "-A", "scram-sha-256", "-U", "treadle",
-                             f"--pwfile={folder / 'password'}", "-E", "UTF8", "-N"], env={}, timeout=START_TIMEOUT_S, cwd=folder, **account)
+        made = rounds.child(
+            [
+                _postgres_programs() / "initdb",
+                "-D",
+                folder / "data",
+                "-A",
+                "scram-sha-256",
+                "-U",
+                "treadle",
+                f"--pwfile={folder / 'password'}",
+                "-E",
+                "UTF8",
+                "-N",
+            ],
+            env={},
+            timeout=START_TIMEOUT_S,
+            cwd=folder,
+            **account,
+        )
         if made.returncode != 0:
             raise RuntimeError(f"initdb failed: {made.stderr.strip()}")
         server.start()
@@ -216,9 +247,24 @@ def redis() -> Iterator[str]:
     """The URL of a fresh server that saves nothing."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="treadle-redis-") as folder:
-        server = Process([program("redis-server", "valkey-server", package="redis-server"), "--port", port, "--bind", "127.0.0.1",
-                          "--save", "", "--appendonly", "no", "--dir", folder, "--daemonize", "no"],
-                         "eady to accept connections")
+        server = Process(
+            [
+                program("redis-server", "valkey-server", package="redis-server"),
+                "--port",
+                port,
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--dir",
+                folder,
+                "--daemonize",
+                "no",
+            ],
+            "eady to accept connections",
+        )
         try:
             yield f"redis://127.0.0.1:{port}/0"
         finally:
@@ -293,25 +339,37 @@ function request()
 end
 done = function(summary, latency, requests)
   local e = summary.errors
-  io.write(string.format('\\nREPORT {"requests": %%d, "us": %%d, "p50_us": %%.0f, "p99_us": %%.0f, "connect": %%d, '
-    .. '"read": %%d, "write": %%d, "timeout": %%d, "status": %%d}\\n', summary.requests, summary.duration,
-    latency:percentile(50), latency:percentile(99), e.connect, e.read, e.write, e.timeout, e.status))
+  io.write(string.format('\\nREPORT {"requests": %%d, "us": %%d, "p50_us": %%.0f, "p99_us": %%.0f, '
+    .. '"connect": %%d, "read": %%d, "write": %%d, "timeout": %%d, "status": %%d}\\n',
+    summary.requests, summary.duration, latency:percentile(50), latency:percentile(99),
+    e.connect, e.read, e.write, e.timeout, e.status))
 end
 """
 
 
 def _lua(text: str) -> str:
     """A text as Lua reads it, byte by byte where it is not plain."""
-    return '"' + "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03d}" for byte in text.encode()) + '"'
+    return (
+        '"'
+        + "".join(
+            chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03d}"
+            for byte in text.encode()
+        )
+        + '"'
+    )
 
 
 def wrk_script(requests: list[Request], headers: dict[str, str]) -> str:
     """What wrk runs: the requests by their weights, and a report that can be read."""
     lines = []
     for request in requests:
-        fields = ", ".join(f"[{_lua(name)}] = {_lua(value)}" for name, value in {**request.headers, **headers}.items())
+        fields = ", ".join(
+            f"[{_lua(name)}] = {_lua(value)}" for name, value in {**request.headers, **headers}.items()
+        )
         body = _lua(request.body) if request.body else "nil"
-        lines.append(f"add({request.weight!r}, {_lua(request.method)}, {_lua(request.path)}, {{{fields}}}, {body})")
+        lines.append(
+            f"add({request.weight!r}, {_lua(request.method)}, {_lua(request.path)}, {{{fields}}}, {body})"
+        )
     return WRK_SCRIPT % "\n  ".join(lines)
 
 
@@ -324,7 +382,9 @@ def read_wrk(output: str) -> Load:
     bad = said["status"]
     status = {"2xx": said["requests"] - bad, **({"4xx or 5xx": bad} if bad else {})}
     errors = {kind: said[kind] for kind in ("connect", "read", "write", "timeout") if said[kind]}
-    return Load(said["requests"] - bad, said["us"] / 1e6, said["p50_us"] / 1e3, said["p99_us"] / 1e3, status, errors)
+    return Load(
+        said["requests"] - bad, said["us"] / 1e6, said["p50_us"] / 1e3, said["p99_us"] / 1e3, status, errors
+    )
 
 
 def read_oha(output: str) -> Load:
@@ -333,8 +393,14 @@ def read_oha(output: str) -> Load:
     status = {str(code): count for code, count in said.get("statusCodeDistribution", {}).items()}
     good = sum(count for code, count in status.items() if code.startswith("2"))
     percentiles = said.get("latencyPercentiles", {})
-    return Load(good, said["summary"]["total"], (percentiles.get("p50") or 0) * 1e3, (percentiles.get("p99") or 0) * 1e3,
-                status, dict(said.get("errorDistribution", {})))
+    return Load(
+        good,
+        said["summary"]["total"],
+        (percentiles.get("p50") or 0) * 1e3,
+        (percentiles.get("p99") or 0) * 1e3,
+        status,
+        dict(said.get("errorDistribution", {})),
+    )
 
 
 def generator(choice: str = "auto") -> str:
@@ -347,12 +413,31 @@ def generator(choice: str = "auto") -> str:
     return choice
 
 
-def _oha(base: str, requests: list[Request], connections: int, seconds: float, headers: dict[str, str], folder: Path) -> list[str]:
+def _oha(
+    base: str,
+    requests: list[Request],
+    connections: int,
+    seconds: float,
+    headers: dict[str, str],
+    folder: Path,
+) -> list[str]:
     first = requests[0]
     if any((r.method, r.headers, r.body) != (first.method, first.headers, first.body) for r in requests):
         raise Missing("oha mixes only requests that differ in nothing but their path: give --load wrk")
-    command = ["oha", "-z", f"{seconds:g}s", "-c", str(connections), "--no-tui", "--output-format", "json", "--redirect", "0",
-               "-m", first.method]
+    command = [
+        "oha",
+        "-z",
+        f"{seconds:g}s",
+        "-c",
+        str(connections),
+        "--no-tui",
+        "--output-format",
+        "json",
+        "--redirect",
+        "0",
+        "-m",
+        first.method,
+    ]
     for name, value in {**first.headers, **headers}.items():
         command += ["-H", f"{name}: {value}"]
     if first.body:
@@ -366,7 +451,14 @@ def _oha(base: str, requests: list[Request], connections: int, seconds: float, h
     return [*command, "--urls-from-file", str(urls)]
 
 
-def load(tool: str, base: str, requests: list[Request], connections: int, seconds: float, headers: dict[str, str] | None = None) -> Load:
+def load(
+    tool: str,
+    base: str,
+    requests: list[Request],
+    connections: int,
+    seconds: float,
+    headers: dict[str, str] | None = None,
+) -> Load:
     """Keep `connections` requests under way for `seconds`; of several kinds each comes by its weight."""
     with temporary_folder("treadle-load-") as folder:
         if tool == "oha":
@@ -374,8 +466,20 @@ def load(tool: str, base: str, requests: list[Request], connections: int, second
         else:
             script = folder / "requests.lua"
             script.write_text(wrk_script(requests, headers or {}))
-            command = ["wrk", "-t", "1", "-c", str(connections), "-d", f"{max(1, round(seconds))}s", "--timeout", "10s", "-s", str(script),
-                       base]
+            command = [
+                "wrk",
+                "-t",
+                "1",
+                "-c",
+                str(connections),
+                "-d",
+                f"{max(1, round(seconds))}s",
+                "--timeout",
+                "10s",
+                "-s",
+                str(script),
+                base,
+            ]
         done = rounds.child(command, env={}, timeout=seconds + 60)
     if done.returncode != 0:
         raise RuntimeError(f"{tool} failed: {done.stderr.strip()[-200:]}")

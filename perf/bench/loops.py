@@ -1,4 +1,5 @@
-"""Names of event loops and what they stand for: a module with `new_event_loop`, `module:factory`, or a plain C server."""
+"""Names of event loops and what they stand for: a module with `new_event_loop`, `module:factory`, or a plain
+C server."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ LIMIT = "libuv"
 
 
 def factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return the callable that makes a loop: `new_event_loop` of the module `name`, or what `module:factory` names."""
+    """Return the callable that makes a loop: `new_event_loop` of the module `name`, or what `module:factory`
+    names."""
     if name == "asyncio":
         return asyncio.new_event_loop
     module, _, attribute = name.partition(":")

@@ -1,4 +1,5 @@
-"""The command line of the tools in Python: one line for what is wrong, that names the option and what is allowed; exit code 2."""
+"""The command line of the tools in Python: one line for what is wrong, that names the option and what is
+allowed; exit code 2."""
 
 from __future__ import annotations
 
@@ -99,7 +100,8 @@ def folder(text: str) -> Path:
 
 
 def output(text: str) -> str:
-    """A reader of the name of a file that can be written; `-` is standard output. Nothing is written yet, but the file is there
+    """A reader of the name of a file that can be written; `-` is standard output. Nothing is written yet, but
+    the file is there
     afterwards: that is how a missing permission and a missing folder show before anything is measured."""
     if text == "-":
         return text
@@ -108,7 +110,9 @@ def output(text: str) -> str:
             if not Path(text).is_file():
                 file.write("\n")  # a device: one that is always full says so only when it is written to
     except OSError as error:
-        raise argparse.ArgumentTypeError(f"a file that can be written ({error.strerror}), got {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"a file that can be written ({error.strerror}), got {text!r}"
+        ) from None
     return text
 
 
@@ -127,4 +131,6 @@ def matching(patterns: Iterable[str], names: Iterable[str], option: str = "--cas
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
             refuse(option, f"one of {', '.join(names)}, or a pattern of them, got {pattern!r}")
-    return [name for name in names if not patterns or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
+    return [
+        name for name in names if not patterns or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+    ]

@@ -1,8 +1,9 @@
 """The 95% interval of a median of paired ratios, by the bootstrap.
 
-Rounds of one run are interleaved, so what slows the machine down slows both arms of a pair; an interval without 1 says more than
-ranges that do not meet. The bootstrap draws n ratios out of n, again and again, and takes each draw's median. What it would find after
-endless draws can be counted, so nothing is drawn here: the chance that m of n draws are among the k smallest is binomial.
+Rounds of one run are interleaved, so what slows the machine down slows both arms of a pair; an interval
+without 1 says more than ranges that do not meet. The bootstrap draws n ratios out of n, again and again, and
+takes each draw's median. What it would find after endless draws can be counted, so nothing is drawn here: the
+chance that m of n draws are among the k smallest is binomial.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ _TAIL = 0.025
 
 
 def _middle_chances(n: int) -> dict[tuple[int, int], float]:
-    """The chance that the two middle draws (one, for an odd n) are the i-th and j-th smallest of n values, counted from 0."""
+    """The chance that the two middle draws (one, for an odd n) are the i-th and j-th smallest of n values,
+    counted from 0."""
     if n % 2:
         m = n // 2 + 1
 
@@ -33,7 +35,9 @@ def _middle_chances(n: int) -> dict[tuple[int, int], float]:
     chances: dict[tuple[int, int], float] = {}
     for i in range(n):
         for j in range(i + 1, n):
-            chances[i, j] = apart(i + 1, n - j) - apart(i, n - j) - apart(i + 1, n - j - 1) + apart(i, n - j - 1)
+            chances[i, j] = (
+                apart(i + 1, n - j) - apart(i, n - j) - apart(i + 1, n - j - 1) + apart(i, n - j - 1)
+            )
         chances[i, i] = first_at_most(i + 1) - first_at_most(i) - sum(chances[i, j] for j in range(i + 1, n))
     return chances
 
@@ -41,7 +45,9 @@ def _middle_chances(n: int) -> dict[tuple[int, int], float]:
 def interval(ratios: list[float]) -> tuple[float, float]:
     """The interval from the 2.5% to the 97.5% quantile of the bootstrap's medians."""
     values = sorted(ratios)
-    medians = sorted(((values[i] + values[j]) / 2, chance) for (i, j), chance in _middle_chances(len(values)).items())
+    medians = sorted(
+        ((values[i] + values[j]) / 2, chance) for (i, j), chance in _middle_chances(len(values)).items()
+    )
     low, high, seen = medians[0][0], medians[-1][0], 0.0
     for median, chance in medians:
         if seen < _TAIL <= seen + chance:

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What a loop does to SQLAlchemy's connection pool behind threads, on any loop or on asyncio with another turn.
+"""What a loop does to SQLAlchemy's connection pool behind threads, on any loop or on asyncio with another
+turn.
 
-Eight threads make requests of two queries. A query is handed to the loop by call_soon_threadsafe, takes a connection of
-asyncpg out of a pool of 4 with 2 overflow, and puts it back; with --per-checkout 2 one connection serves a request.
-With --arms, several loops are measured interleaved and compared.
+Eight threads make requests of two queries. A query is handed to the loop by call_soon_threadsafe, takes a
+connection of asyncpg out of a pool of 4 with 2 overflow, and puts it back; with --per-checkout 2 one
+connection serves a request. With --arms, several loops are measured interleaved and compared.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class ShapedLoop(asyncio.SelectorEventLoop):
 
 
 def factory(args: argparse.Namespace):
-    """The loop asked for; other turns are made of asyncio's loop, or by the loop itself where it offers them."""
+    """The loop asked for; other turns are made of asyncio's loop, or by the loop itself where it offers
+    them."""
     make = loops.factory(args.loop)
     if args.turn == "generation" and not args.spin_us:
         return make
@@ -101,10 +103,15 @@ class Churn:
         self.opened = 0
         self.answered = self.warm = 0
         self.begun: tuple[float, float, int] | None = None
-        # Without TLS from the start: some loops cannot change a transport's protocol, which asyncpg's offer of TLS needs.
-        self.engine = create_async_engine(dsn.replace("postgresql://", "postgresql+asyncpg://"), pool_size=args.pool,
-                                          max_overflow=args.overflow, connect_args={"ssl": False},
-                                          isolation_level=None if args.transaction else "AUTOCOMMIT")
+        # Without TLS from the start: some loops cannot change a transport's protocol, which asyncpg's offer
+        # of TLS needs.
+        self.engine = create_async_engine(
+            dsn.replace("postgresql://", "postgresql+asyncpg://"),
+            pool_size=args.pool,
+            max_overflow=args.overflow,
+            connect_args={"ssl": False},
+            isolation_level=None if args.transaction else "AUTOCOMMIT",
+        )
         event.listen(self.engine.sync_engine.pool, "connect", self._count)
 
     def _count(self, *_) -> None:
@@ -175,7 +182,9 @@ def measure(args: argparse.Namespace, server: harness.Postgres) -> list[dict]:
             found = runner.run(churn.run(each))
         sessions = server.settled_sessions() - before
         if sessions != churn.opened:
-            raise RuntimeError(f"the pool opened {churn.opened} connections, pg_stat_database counted {sessions}")
+            raise RuntimeError(
+                f"the pool opened {churn.opened} connections, pg_stat_database counted {sessions}"
+            )
     except Exception as error:
         why = f"{type(error).__name__}: {error}".splitlines()[0]
         return [{"case": case, "title": title, "unit": unit, "ok": False, "kind": "failed", "error": why}
@@ -210,13 +219,27 @@ def server_of(args: argparse.Namespace):
             yield server
 
 
-SHOWN = ("loop", "turn", "spin_us", "pool", "overflow", "threads", "requests", "queries", "per_checkout", "query", "transaction",
-         "samples")
+SHOWN = (
+    "loop",
+    "turn",
+    "spin_us",
+    "pool",
+    "overflow",
+    "threads",
+    "requests",
+    "queries",
+    "per_checkout",
+    "query",
+    "transaction",
+    "samples",
+)
 
 
 def write(args: argparse.Namespace, samples: list[dict], obeyed: dict[str, str]) -> dict:
     shown = {name: getattr(args, name) for name in SHOWN}
-    document = report.document("pool_churn.py", args.arm or args.loop, {**shown, "environment": obeyed}, samples, packages=packages())
+    document = report.document(
+        "pool_churn.py", args.arm or args.loop, {**shown, "environment": obeyed}, samples, packages=packages()
+    )
     if args.json:
         report.write(args.json, document)
     return document
@@ -239,7 +262,9 @@ def run_here(args: argparse.Namespace) -> int:
     if args.json != "-":
         for case, fold in document["summary"].items():
             if fold["n"]:
-                print(f"{case:<18} {fold['median']:10.2f} {fold['unit']}   ({fold['min']:.2f} to {fold['max']:.2f})")
+                print(
+                    f"{case:<18} {fold['median']:10.2f} {fold['unit']}   ({fold['min']:.2f} to {fold['max']:.2f})"
+                )
         for sample in samples:
             if not sample["ok"]:
                 print(f"{sample['case']}: {sample['error']}", file=sys.stderr)
@@ -255,15 +280,47 @@ def shape_of(name: str) -> list[str]:
 
 def command_of(name: str, args: argparse.Namespace, server: harness.Postgres) -> list[str]:
     """The process that takes one sample of an arm; the arm `C/...` is the tool in C."""
-    asked = ["--pool", args.pool, "--overflow", args.overflow, "--threads", args.threads, "--requests", args.requests,
-               "--queries", args.queries, "--per-checkout", args.per_checkout, "--query", args.query, "--samples", 1,
-               "--arm", name]
+    asked = [
+        "--pool",
+        args.pool,
+        "--overflow",
+        args.overflow,
+        "--threads",
+        args.threads,
+        "--requests",
+        args.requests,
+        "--queries",
+        args.queries,
+        "--per-checkout",
+        args.per_checkout,
+        "--query",
+        args.query,
+        "--samples",
+        1,
+        "--arm",
+        name,
+    ]
     if name.partition("/")[0] == "C":
-        tool = next((path for path in (report.ROOT / "build" / build / "cli" / "pool_churn" for build in ("release", "bench-tools"))
-                     if path.exists()), "pool_churn")
+        tool = next(
+            (
+                path
+                for path in (
+                    report.ROOT / "build" / build / "cli" / "pool_churn"
+                    for build in ("release", "bench-tools")
+                )
+                if path.exists()
+            ),
+            "pool_churn",
+        )
         command = [args.tool or tool, "--dsn", server.dsn(), "--warmup", 0, *shape_of(name)[2:]]
     else:
-        command = [sys.executable, Path(__file__).resolve(), "--server", f"{server.port}/{server.database}", *shape_of(name)]
+        command = [
+            sys.executable,
+            Path(__file__).resolve(),
+            "--server",
+            f"{server.port}/{server.database}",
+            *shape_of(name),
+        ]
         command += ["--transaction"] if args.transaction else []
     return [str(part) for part in [*command, *asked]]
 
@@ -290,9 +347,20 @@ def run_arms(args: argparse.Namespace) -> int:
         os.sched_setaffinity(0, args.cpus)
     shown = {key: getattr(args, key) for key in (*SHOWN, "rounds")}
     with server_of(args) as server:
-        found = rounds.Plan("pool_churn.py", chosen, [None], args.rounds, rounds.new_folder(args, "churn"), shown,
-                            measure=lambda arm, _, turn: rounds.tool_sample(command_of(arm.name, args, server), arm, args.timeout),
-                            failure=lambda _, error: failure(error), label=lambda _: "all rows", packages=packages())
+        found = rounds.Plan(
+            "pool_churn.py",
+            chosen,
+            [None],
+            args.rounds,
+            rounds.new_folder(args, "churn"),
+            shown,
+            measure=lambda arm, _, turn: rounds.tool_sample(
+                command_of(arm.name, args, server), arm, args.timeout
+            ),
+            failure=lambda _, error: failure(error),
+            label=lambda _: "all rows",
+            packages=packages(),
+        )
         code = rounds.run(found)
     return run.finish(found, code)
 
@@ -302,25 +370,58 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = options.Parser(description=__doc__.splitlines()[0])
     parser.add_argument("--loop", default="treadle", help="module of the loop, or module:factory")
     parser.add_argument("--arm", help="name of the loop in the figures")
-    parser.add_argument("--arms", help="measure and compare several, each LOOP[/TURN[/SPIN_US]]; C/TURN/SPIN_US is cli/pool_churn")
+    parser.add_argument(
+        "--arms",
+        help="measure and compare several, each LOOP[/TURN[/SPIN_US]]; C/TURN/SPIN_US is cli/pool_churn",
+    )
     parser.add_argument("--turn", choices=TURNS, default="generation", help="shape of the loop's turn")
     parser.add_argument("--spin-us", type=number(int, 0, 1000000), default=0,
                         help="how long the loop watches for callbacks before it sleeps, 0 to 1000000 us (0)")
-    parser.add_argument("--pool", type=number(int, 1, 1000), default=4, help="connections kept, 1 to 1000 (4)")
-    parser.add_argument("--overflow", type=number(int, 0, 1000), default=2, help="connections beyond those, 0 to 1000 (2)")
-    parser.add_argument("--threads", type=number(int, 1, 1000), default=8, help="threads, one request each at a time, 1 to 1000 (8)")
-    parser.add_argument("--requests", type=number(int, 1, 100000000), default=4000, help="requests per sample, 1 to 100000000 (4000)")
-    parser.add_argument("--queries", type=number(int, 1, 1000), default=2, help="queries per request, 1 to 1000 (2)")
+    parser.add_argument(
+        "--pool", type=number(int, 1, 1000), default=4, help="connections kept, 1 to 1000 (4)"
+    )
+    parser.add_argument(
+        "--overflow", type=number(int, 0, 1000), default=2, help="connections beyond those, 0 to 1000 (2)"
+    )
+    parser.add_argument(
+        "--threads",
+        type=number(int, 1, 1000),
+        default=8,
+        help="threads, one request each at a time, 1 to 1000 (8)",
+    )
+    parser.add_argument(
+        "--requests",
+        type=number(int, 1, 100000000),
+        default=4000,
+        help="requests per sample, 1 to 100000000 (4000)",
+    )
+    parser.add_argument(
+        "--queries", type=number(int, 1, 1000), default=2, help="queries per request, 1 to 1000 (2)"
+    )
     parser.add_argument("--query", default=QUERY, help="what is asked")
     parser.add_argument("--per-checkout", type=number(int, 1, 1000), default=1,
                         help="queries that are posted together and asked on one connection, 1 to 1000 (1)")
-    parser.add_argument("--transaction", action="store_true",
-                        help="BEGIN and ROLLBACK around the queries of a connection, which the tool in C lacks")
-    parser.add_argument("--samples", type=number(int, 1, 1000000), default=5, help="samples on one loop, 1 to 1000000 (5)")
+    parser.add_argument(
+        "--transaction",
+        action="store_true",
+        help="BEGIN and ROLLBACK around the queries of a connection, which the tool in C lacks",
+    )
+    parser.add_argument(
+        "--samples", type=number(int, 1, 1000000), default=5, help="samples on one loop, 1 to 1000000 (5)"
+    )
     rounds.add_arguments(parser)
-    parser.add_argument("--server", metavar="PORT/DATABASE", help="a server that harness.py started; default: one of its own")
-    parser.add_argument("--tool", type=options.existing, metavar="FILE", help="path of cli/pool_churn for the arms C/...")
-    parser.add_argument("--json", type=options.output, metavar="FILE", help="write the JSON object there; - for standard output")
+    parser.add_argument(
+        "--server", metavar="PORT/DATABASE", help="a server that harness.py started; default: one of its own"
+    )
+    parser.add_argument(
+        "--tool", type=options.existing, metavar="FILE", help="path of cli/pool_churn for the arms C/..."
+    )
+    parser.add_argument(
+        "--json",
+        type=options.output,
+        metavar="FILE",
+        help="write the JSON object there; - for standard output",
+    )
     parser.add_argument("--smoke", action="store_true", help="a few requests, once: does it run at all")
     args = parser.parse_args(argv)
     if args.server is not None and not re.fullmatch(r"\d{1,5}(/\w+)?", args.server):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """How much CPU processes other than the measured ones take: foreign CPU over a window, in cores.
 
-As a program: watch for a while and say whether the machine is quiet enough to measure (exit code 1 if it is not).
+As a program: watch for a while and say whether the machine is quiet enough to measure (exit code 1 if it is
+not).
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def session_s(leader: int) -> float:
 
 
 def session_members(leader: int) -> list[int]:
-    """The processes of a session, and those that began as descendants of its leader in sessions of their own."""
+    """The processes of a session, and those that began as descendants of its leader in sessions of their
+    own."""
     processes = _processes()
     found = {pid for pid, (_, session, *_) in processes.items() if session == leader}
     while more := {pid for pid, (parent, *_) in processes.items() if parent in found} - found:
@@ -85,7 +87,9 @@ class Window:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5, help="length of the window")
-    parser.add_argument("--limit", type=float, default=LIMIT, help="cores beyond which the machine is not quiet")
+    parser.add_argument(
+        "--limit", type=float, default=LIMIT, help="cores beyond which the machine is not quiet"
+    )
     args = parser.parse_args(argv)
     window = Window()
     time.sleep(args.seconds)

@@ -1,4 +1,5 @@
-"""The one JSON object every tool writes (perf/schema.json): who measured, where, each sample, a summary per row."""
+"""The one JSON object every tool writes (perf/schema.json): who measured, where, each sample, a summary per
+row."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Rounds of arms, for every tool that compares: rotated order, a fresh process per sample, results kept after each round.
+"""Rounds of arms, for every tool that compares: rotated order, a fresh process per sample, results kept after
+each round.
 
-A tool makes a Plan and calls run(). What it starts (servers, folders) it holds in `with` blocks around that call: SIGINT, SIGTERM
-and SIGHUP raise Stopped in the main thread, the blocks are left in order, what was measured is written, and the exit code is 130.
+A tool makes a Plan and calls run(). What it starts (servers, folders) it holds in `with` blocks around that
+call: SIGINT, SIGTERM and SIGHUP raise Stopped in the main thread, the blocks are left in order, what was
+measured is written, and the exit code is 130.
 """
 
 from __future__ import annotations
@@ -36,13 +38,19 @@ KILL_TIMEOUT_S = 10  # for processes to end that were killed
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal asked the run to end. No Exception, so that no row counts it as its own; and what event loops let through."""
+    """A signal asked the run to end. No Exception, so that no row counts it as its own; and what event loops
+    let through."""
 
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """Within the block the first SIGINT, SIGTERM or SIGHUP raises Stopped; later ones do not disturb the clearing up."""
-    numbers = [number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    """Within the block the first SIGINT, SIGTERM or SIGHUP raises Stopped; later ones do not disturb the
+    clearing up."""
+    numbers = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    ]
 
     def stop(number: int, _frame: object) -> None:
         for other in numbers:
@@ -59,13 +67,24 @@ def stoppable() -> Iterator[None]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that every tool with rounds has."""
-    parser.add_argument("--rounds", type=options.number(int, 1, 1000), default=5, help="rounds over the arms, 1 to 1000 (5)")
+    parser.add_argument(
+        "--rounds", type=options.number(int, 1, 1000), default=5, help="rounds over the arms, 1 to 1000 (5)"
+    )
     parser.add_argument("--cpus", type=options.cpus, metavar="LIST",
                         help="processors that all of it runs on, as in 0-2,5; default: all allowed")
     parser.add_argument("--timeout", type=options.number(float, 1, 86400), default=120,
                         help="seconds that a process may take before it has failed, 1 to 86400 (120)")
-    parser.add_argument("--out", type=options.folder, metavar="FOLDER", help="folder for the results; default: a new one under out/")
-    parser.add_argument("--allow-debug", action="store_true", help="measure builds with sanitizers or without optimization too")
+    parser.add_argument(
+        "--out",
+        type=options.folder,
+        metavar="FOLDER",
+        help="folder for the results; default: a new one under out/",
+    )
+    parser.add_argument(
+        "--allow-debug",
+        action="store_true",
+        help="measure builds with sanitizers or without optimization too",
+    )
 
 
 def guarded(main: Callable[[], int]) -> int:
@@ -83,13 +102,24 @@ def file_name(arm: str) -> str:
     return re.sub(r"[^\w.#+=@-]+", "-", arm).strip("-")
 
 
-def child(command: Sequence[object], *, env: dict[str, str], timeout: float, **more: Any) -> subprocess.CompletedProcess[str]:
-    """Run a process in a session of its own; on a time-out or a Stopped all of that session is killed. `more` is Popen's.
+def child(
+    command: Sequence[object], *, env: dict[str, str], timeout: float, **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a process in a session of its own; on a time-out or a Stopped all of that session is killed. `more`
+    is Popen's.
 
     Raises TimeoutError.
     """
-    process = subprocess.Popen([str(part) for part in command], env={**environment.clean(), **env}, stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **more)
+    process = subprocess.Popen(
+        [str(part) for part in command],
+        env={**environment.clean(), **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **more,
+    )
     try:
         output, errors = process.communicate(timeout=timeout)
     except BaseException as error:
@@ -109,7 +139,8 @@ def _handle(pid: int) -> int | None:
 
 
 def kill_session(leader: subprocess.Popen) -> None:
-    """Kill a process that leads a session, with all that it started there: a server of its own is among them."""
+    """Kill a process that leads a session, with all that it started there: a server of its own is among
+    them."""
     members = [_handle(pid) for pid in quiet.session_members(leader.pid)]
     for handle in members:
         if handle is not None:
@@ -149,13 +180,26 @@ class Progress:
 
     def __init__(self, total: int) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
         from rich.progress import Progress as Bar
 
         self.console = Console()
-        self.bar = Bar(TextColumn("{task.description:<44}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-                       TextColumn("left"), TimeRemainingColumn(), console=self.console,
-                       disable=not self.console.is_terminal)
+        self.bar = Bar(
+            TextColumn("{task.description:<44}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
         self.task = self.bar.add_task("", total=total)
 
     def __enter__(self) -> Progress:
@@ -183,8 +227,9 @@ class Progress:
 class Plan:
     """What is measured: each row on each arm, once in each round.
 
-    `measure(arm, row, turn)` takes one sample, in a process of its own, and returns it as perf/schema.json's samples; what it raises
-    (Exception) becomes `failure(row, text)`, one or more failed samples. `runs` says whether an arm has the row.
+    `measure(arm, row, turn)` takes one sample, in a process of its own, and returns it as perf/schema.json's
+    samples; what it raises (Exception) becomes `failure(row, text)`, one or more failed samples. `runs` says
+    whether an arm has the row.
     """
 
     tool: str
@@ -219,12 +264,15 @@ def _take(plan: Plan, arm: Arm, row: Any, turn: int) -> list[dict]:
     try:
         found = plan.measure(arm, row, turn)
     except Exception as error:  # a row that breaks is counted, and the others go on
-        found = plan.failure(row, f"{type(error).__name__}: {error}" if not isinstance(error, RuntimeError) else str(error))
+        found = plan.failure(
+            row, f"{type(error).__name__}: {error}" if not isinstance(error, RuntimeError) else str(error)
+        )
     return [{**sample, "round": turn} for sample in found]
 
 
 def run(plan: Plan) -> int:
-    """Take all samples, within stoppable(); 0, or STOPPED after a signal. Either way the files hold what was measured."""
+    """Take all samples, within stoppable(); 0, or STOPPED after a signal. Either way the files hold what was
+    measured."""
     steps = [(row, arm) for row in plan.rows for arm in plan.arms if plan.runs(arm, row)]
     told: set[tuple[str, str]] = set()
     try:
@@ -264,7 +312,8 @@ def prepare(args: argparse.Namespace, wanted: list[Arm]) -> list[Arm]:
 
 
 def new_folder(args: argparse.Namespace, name: str) -> Path:
-    """The folder for the results, made now: a place that cannot be written shows before anything is measured."""
+    """The folder for the results, made now: a place that cannot be written shows before anything is
+    measured."""
     out = args.out or report.ROOT / "out" / time.strftime(f"{name}-%Y%m%d-%H%M%S")
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -80,14 +80,18 @@ def with_target() -> list[Row]:
 
 
 def select(patterns: list[str]) -> list[Row]:
-    """Rows whose name matches one of the shell patterns; without patterns those that have a target, but for real programs."""
+    """Rows whose name matches one of the shell patterns; without patterns those that have a target, but for
+    real programs."""
     if not patterns:
         return [row for row in with_target() if row.part != PROGRAMS]
     chosen = []
     for pattern in patterns:
         found = [r for name, r in REGISTRY.items() if fnmatch.fnmatchcase(name, pattern)]
         if not found:
-            refuse("--case", f"a row that micro.py --list --case '*' names, or a pattern of them, got {pattern!r}")
+            refuse(
+                "--case",
+                f"a row that micro.py --list --case '*' names, or a pattern of them, got {pattern!r}",
+            )
         chosen += [r for r in found if r not in chosen]
     return chosen
 
@@ -107,7 +111,8 @@ def timed(work: Callable[[int], object], n: int) -> Measured:
 
 
 def calibrated(work: Callable[[int], object], options: Options, step: int) -> Iterator[Measured]:
-    """Samples of `work`, each with as many steps as fill the time asked for; the first runs find the count."""
+    """Samples of `work`, each with as many steps as fill the time asked for; the first runs find the
+    count."""
     if options.smoke:
         for _ in range(options.warmup + options.samples):
             yield timed(work, step)
@@ -160,8 +165,16 @@ def loop_row(name: str, title: str, *, step: int, part: str = "A"):
     return register
 
 
-def row(name: str, title: str, *, unit: str = CPU_UNIT, part: str = "A", limit: bool = False, whole: bool = False,
-        fresh: bool = False):
+def row(
+    name: str,
+    title: str,
+    *,
+    unit: str = CPU_UNIT,
+    part: str = "A",
+    limit: bool = False,
+    whole: bool = False,
+    fresh: bool = False,
+):
     """Register `function(options)`, which yields its samples itself."""
 
     def register(function):

@@ -1,4 +1,5 @@
-"""Rows of lookups: names and numbers, one after the other and at once, with a busy executor and a blocked resolver."""
+"""Rows of lookups: names and numbers, one after the other and at once, with a busy executor and a blocked
+resolver."""
 
 from __future__ import annotations
 
@@ -134,7 +135,9 @@ def _burst(options: Options, figure):
         cpu = time.process_time_ns()
         took, threads = loops.run(options.loop, main())
         cpu = time.process_time_ns() - cpu
-        yield Measured(BURST, took * 1e6 / BURST, cpu / 1e3 / BURST, figure(took, threads), {"threads": threads})
+        yield Measured(
+            BURST, took * 1e6 / BURST, cpu / 1e3 / BURST, figure(took, threads), {"threads": threads}
+        )
 
 
 @row("dns_burst", "burst of 1,000 on a new loop", unit="ms wall", part="C", whole=True)
@@ -159,7 +162,11 @@ async def ask():
     for _ in range({count}):
         asyncio.ensure_future(loop.getaddrinfo("localhost", 80))._log_destroy_pending = False
     inside, begin = -1, time.monotonic()
-    while resolver.resolver_inside() == 0 or resolver.resolver_inside() > inside or time.monotonic() < begin + 0.05:
+    while (
+        resolver.resolver_inside() == 0
+        or resolver.resolver_inside() > inside
+        or time.monotonic() < begin + 0.05
+    ):
         inside = resolver.resolver_inside()
         await asyncio.sleep(0.01)
 loop.run_until_complete(ask())
@@ -179,20 +186,39 @@ def resolver_library() -> Path:
     folder = tempfile.TemporaryDirectory(prefix="treadle-resolver-")
     resolver_library.folder = folder
     library = Path(folder.name) / "libresolver.so"
-    subprocess.run([compiler, "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-fvisibility=hidden",
-                    "-I", str(report.ROOT / "libs/base/include"), str(report.ROOT / "tests/preload/resolver.c"),
-                    "-o", str(library), "-ldl"], check=True)
+    subprocess.run(
+        [
+            compiler,
+            "-std=gnu11",
+            "-D_GNU_SOURCE",
+            "-O1",
+            "-shared",
+            "-fPIC",
+            "-fvisibility=hidden",
+            "-I",
+            str(report.ROOT / "libs/base/include"),
+            str(report.ROOT / "tests/preload/resolver.c"),
+            "-o",
+            str(library),
+            "-ldl",
+        ],
+        check=True,
+    )
     return library
 
 
-def _close_blocked(options: Options, lookups: int, sleep_ms: int, wait_for_exit: bool) -> tuple[float, float, float]:
-    """Close a loop while libc sleeps: lookups inside libc then, ms that close took, ms until the process had ended."""
+def _close_blocked(
+    options: Options, lookups: int, sleep_ms: int, wait_for_exit: bool
+) -> tuple[float, float, float]:
+    """Close a loop while libc sleeps: lookups inside libc then, ms that close took, ms until the process had
+    ended."""
     code = _CHILD.format(here=str(Path(__file__).parent), loop=options.loop, count=lookups)
     environment = {**os.environ, "LD_PRELOAD": str(resolver_library()),
                    "TDL_RESOLVER_SLEEP_MS": str(100 if options.smoke else sleep_ms)}
     with tempfile.TemporaryFile("w+") as errors:
-        child = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=errors,
-                                 text=True)
+        child = subprocess.Popen(
+            [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
         with child:
             said = child.stdout.readline().split()
             if not wait_for_exit:
@@ -200,7 +226,9 @@ def _close_blocked(options: Options, lookups: int, sleep_ms: int, wait_for_exit:
         ended = time.monotonic()
         if len(said) != 3 or (wait_for_exit and child.returncode):
             errors.seek(0)
-            raise RuntimeError((errors.read().strip().splitlines() or [f"it ended with {child.returncode}"])[-1])
+            raise RuntimeError(
+                (errors.read().strip().splitlines() or [f"it ended with {child.returncode}"])[-1]
+            )
     inside, begin, closed = map(float, said)
     return inside, (closed - begin) * 1e3, (ended - closed) * 1e3
 
@@ -216,7 +244,14 @@ def dns_close(options: Options):
     yield from _blocked(options, 1, 2, 10_000)
 
 
-@row("dns_exit", "process exit after close() while libc sleeps 2 s", unit="ms wall", part="C", whole=True, fresh=True)
+@row(
+    "dns_exit",
+    "process exit after close() while libc sleeps 2 s",
+    unit="ms wall",
+    part="C",
+    whole=True,
+    fresh=True,
+)
 def dns_exit(options: Options):
     yield from _blocked(options, 2, 2, 2_000, wait_for_exit=True)
 

@@ -1,7 +1,8 @@
-"""Rows of real programs: servers under load and clients of real servers, since users run these and not echoes.
+"""Rows of real programs: servers under load and clients of real servers, since users run these and not
+echoes.
 
-A client's row counts the CPU of the process that runs it; a server's row that of the server. Where both ends are Python's and run on
-the loop, both count. Each needs its package, and is left out where that is missing.
+A client's row counts the CPU of the process that runs it; a server's row that of the server. Where both ends
+are Python's and run on the loop, both count. Each needs its package, and is left out where that is missing.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def shared(once: Callable[[], Awaitable[object]], workers: int = WORKERS) -> Wor
 
 
 def client(name: str, title: str, *modules: str, step: int = 64):
-    """Register an asynchronous context manager that yields the work; it runs on the loop measured, in this process."""
+    """Register an asynchronous context manager that yields the work; it runs on the loop measured, in this
+    process."""
 
     def register(function: Callable[[Options], contextlib.AbstractAsyncContextManager[Work]]):
         @row(name, title, part=PROGRAMS)
@@ -78,7 +80,9 @@ def client(name: str, title: str, *modules: str, step: int = 64):
     return register
 
 
-def under_wrk(options: Options, server: Server, request: Request, connections: int = 64) -> Iterator[Measured]:
+def under_wrk(
+    options: Options, server: Server, request: Request, connections: int = 64
+) -> Iterator[Measured]:
     """Samples of an HTTP server under load; a status other than 2xx or a transport error fails the row."""
     tool = harness.generator("wrk")
     harness.load(tool, f"http://127.0.0.1:{server.port}", [request], connections, 1)
@@ -160,7 +164,10 @@ async def websockets_echo(options: Options) -> AsyncIterator[Work]:
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(serve(echo, "127.0.0.1", 0, compression=None))
         port = server.sockets[0].getsockname()[1]
-        ends = [await stack.enter_async_context(connect(f"ws://127.0.0.1:{port}/", compression=None)) for _ in range(WORKERS)]
+        ends = [
+            await stack.enter_async_context(connect(f"ws://127.0.0.1:{port}/", compression=None))
+            for _ in range(WORKERS)
+        ]
         free = list(ends)
 
         async def trip() -> None:
@@ -207,7 +214,8 @@ async def pool_of(size: int) -> AsyncIterator:
     """An asyncpg pool on a server of its own, with a table of 1,000 rows."""
     import asyncpg
 
-    # The server is started by this process and asked on asyncio's own loop, which needs another thread than this one's.
+    # The server is started by this process and asked on asyncio's own loop, which needs another thread than
+    # this one's.
     manager = harness.postgres()
     server = await asyncio.to_thread(manager.__enter__)
     try:
@@ -234,7 +242,13 @@ async def asyncpg_rows(options: Options) -> AsyncIterator[Work]:
         yield shared(lambda: pool.fetch("SELECT id, name FROM thing"))
 
 
-@client("sqlalchemy_session", "SQLAlchemy session with a select, on asyncpg", "sqlalchemy", "asyncpg", step=WORKERS)
+@client(
+    "sqlalchemy_session",
+    "SQLAlchemy session with a select, on asyncpg",
+    "sqlalchemy",
+    "asyncpg",
+    step=WORKERS,
+)
 @contextlib.asynccontextmanager
 async def sqlalchemy_session(options: Options) -> AsyncIterator[Work]:
     from sqlalchemy import text
@@ -242,12 +256,18 @@ async def sqlalchemy_session(options: Options) -> AsyncIterator[Work]:
 
     numbers = itertools.cycle(range(1, 1001))
     async with pool_of(1) as (_, server):
-        engine = create_async_engine(server.dsn(driver="+asyncpg"), pool_size=8, max_overflow=0, connect_args={"ssl": False})
+        engine = create_async_engine(
+            server.dsn(driver="+asyncpg"), pool_size=8, max_overflow=0, connect_args={"ssl": False}
+        )
         make = async_sessionmaker(engine, expire_on_commit=False)
 
         async def once() -> None:
             async with make() as session:
-                (await session.execute(text("SELECT name FROM thing WHERE id = :id"), {"id": next(numbers)})).scalar_one()
+                (
+                    await session.execute(
+                        text("SELECT name FROM thing WHERE id = :id"), {"id": next(numbers)}
+                    )
+                ).scalar_one()
 
         try:
             yield shared(once)
@@ -285,7 +305,9 @@ async def grpc_unary(options: Options) -> AsyncIterator[Work]:
         return request
 
     server = grpc.aio.server()
-    handler = grpc.method_handlers_generic_handler("Echo", {"Call": grpc.unary_unary_rpc_method_handler(answer)})
+    handler = grpc.method_handlers_generic_handler(
+        "Echo", {"Call": grpc.unary_unary_rpc_method_handler(answer)}
+    )
     server.add_generic_rpc_handlers((handler,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

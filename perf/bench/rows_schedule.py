@@ -50,7 +50,8 @@ def chain_thread(loop, n: int) -> None:
 
 
 def _fine_sleep() -> None:
-    """Ask the kernel for 1 ns of timer slack in this thread, so that a sleep's overshoot is the wait for the GIL."""
+    """Ask the kernel for 1 ns of timer slack in this thread, so that a sleep's overshoot is the wait for the
+    GIL."""
     ctypes.CDLL(None).prctl(29, 1, 0, 0, 0)
 
 
@@ -100,7 +101,12 @@ def _chain_beside_probe(loop, probes: int) -> Measured:
     return Measured(links, wall / 1e3 / links, cpu / 1e3 / links, statistics.median(delays), extra)
 
 
-@row("gil_delay", "wait of another thread for the GIL beside a call_soon chain", unit="us wait, median", whole=True)
+@row(
+    "gil_delay",
+    "wait of another thread for the GIL beside a call_soon chain",
+    unit="us wait, median",
+    whole=True,
+)
 def gil_delay(options: Options):
     # A new loop for each sample: the chain's last link is still scheduled when the loop stops.
     probes = 10 if options.smoke else max(50, int(options.seconds * 500))

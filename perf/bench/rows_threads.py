@@ -48,7 +48,8 @@ def threadsafe_flood(loop, n: int) -> None:
 
 
 class _Service:
-    """A request as Granian makes it: a driver thread starts a coroutine, which awaits what another thread resolves."""
+    """A request as Granian makes it: a driver thread starts a coroutine, which awaits what another thread
+    resolves."""
 
     def __init__(self, loop) -> None:
         self.loop = loop

@@ -152,7 +152,8 @@ async def serve_aiohttp(args) -> None:
 
 
 def serve_granian(args) -> None:
-    """Granian's workers are processes of its own, forked from this one, that take the loop by a name in its registry."""
+    """Granian's workers are processes of its own, forked from this one, that take the loop by a name in its
+    registry."""
     from granian._loops import loops as registry
     from granian.constants import Interfaces
     from granian import Granian
@@ -166,8 +167,16 @@ def serve_granian(args) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server = Granian("server:hello", interface=Interfaces.ASGINL, address="127.0.0.1", port=port, workers=1, loop="measured",
-                     websockets=False, log_enabled=False)
+    server = Granian(
+        "server:hello",
+        interface=Interfaces.ASGINL,
+        address="127.0.0.1",
+        port=port,
+        workers=1,
+        loop="measured",
+        websockets=False,
+        log_enabled=False,
+    )
 
     @server.on_startup
     def started() -> None:
@@ -208,8 +217,11 @@ async def serve_uvicorn(args) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--loop", required=True)
-    parser.add_argument("--kind", default="protocol",
-                        choices=["protocol", "buffered", "streams", "sock", "datagram", "uvicorn", "aiohttp", "granian"])
+    parser.add_argument(
+        "--kind",
+        default="protocol",
+        choices=["protocol", "buffered", "streams", "sock", "datagram", "uvicorn", "aiohttp", "granian"],
+    )
     parser.add_argument("--unix", metavar="PATH")
     parser.add_argument("--cert", metavar="PEM", help="serve TLS with this certificate and key")
     args = parser.parse_args()

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""The full service that loops are compared under: Litestar on Granian, SQLAlchemy and asyncpg on PostgreSQL, redis-py, nats-py.
+"""The full service that loops are compared under: Litestar on Granian, SQLAlchemy and asyncpg on PostgreSQL,
+redis-py, nats-py.
 
     python service_app.py --loop treadle --port 8000 --workers 2
 
-The servers' addresses come by the environment: SERVICE_DSN, SERVICE_REDIS, SERVICE_NATS; services/builtin.toml sets them, makes the
-tables and lists what is asked.
+The servers' addresses come by the environment: SERVICE_DSN, SERVICE_REDIS, SERVICE_NATS;
+services/builtin.toml sets them, makes the tables and lists what is asked.
 
-Granian names its loops in a registry. Its command line knows a fixed set of names, but `Granian(..., loop=NAME)` takes
-any name that is registered in the worker process. A worker started by spawn runs this script's module level again, so
-that is where the loop is registered; with fork it is inherited.
+Granian names its loops in a registry. Its command line knows a fixed set of names, but `Granian(...,
+loop=NAME)` takes any name that is registered in the worker process. A worker started by spawn runs this
+script's module level again, so that is where the loop is registered; with fork it is inherited.
 """
 
 from __future__ import annotations
@@ -50,14 +51,19 @@ class State:
         import redis.asyncio
         from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
-        self.engine = create_async_engine(os.environ["SERVICE_DSN"], pool_size=int(os.environ.get("SERVICE_POOL", "4")),
-                                          max_overflow=int(os.environ.get("SERVICE_OVERFLOW", "2")),
-                                          connect_args={"ssl": False})
+        self.engine = create_async_engine(
+            os.environ["SERVICE_DSN"],
+            pool_size=int(os.environ.get("SERVICE_POOL", "4")),
+            max_overflow=int(os.environ.get("SERVICE_OVERFLOW", "2")),
+            connect_args={"ssl": False},
+        )
         self.sessions = async_sessionmaker(self.engine, expire_on_commit=False)
         self.redis = redis.asyncio.from_url(os.environ["SERVICE_REDIS"])
 
     async def open(self) -> None:
-        values = {session_key(user): json.dumps({"user": user, "roles": ["reader"]}) for user in range(1, USERS + 1)}
+        values = {
+            session_key(user): json.dumps({"user": user, "roles": ["reader"]}) for user in range(1, USERS + 1)
+        }
         await self.redis.mset(values)
 
     async def close(self) -> None:
@@ -101,18 +107,26 @@ def make_app():
     @get("/aggregate")
     async def aggregate() -> list[dict]:
         user = random.randint(1, USERS - 50)
-        return await rows("SELECT kind, count(*) AS events, sum(amount) AS amount FROM event"
-                          " WHERE account BETWEEN :low AND :high GROUP BY kind ORDER BY kind", low=user, high=user + 20)
+        return await rows(
+            "SELECT kind, count(*) AS events, sum(amount) AS amount FROM event"
+            " WHERE account BETWEEN :low AND :high GROUP BY kind ORDER BY kind",
+            low=user,
+            high=user + 20,
+        )
 
     @get("/count")
     async def count() -> dict:
-        (found,) = await rows("SELECT count(*) AS events FROM event WHERE account = :user", user=random.randint(1, USERS))
+        (found,) = await rows(
+            "SELECT count(*) AS events FROM event WHERE account = :user", user=random.randint(1, USERS)
+        )
         return found
 
     @get("/list")
     async def list_accounts() -> list[dict]:
         low = random.randint(1, USERS - 50)
-        return await rows("SELECT id, name, email, plan FROM account WHERE id >= :low ORDER BY id LIMIT 50", low=low)
+        return await rows(
+            "SELECT id, name, email, plan FROM account WHERE id >= :low ORDER BY id LIMIT 50", low=low
+        )
 
     @get("/health")
     async def health() -> dict:
@@ -139,9 +153,20 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args(argv)
     os.environ[LOOP_VARIABLE] = args.loop
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH")]))
-    Granian("service_app:make_app", factory=True, address="127.0.0.1", port=args.port, interface="asgi", workers=args.workers,
-            loop="measured", websockets=False, respawn_failed_workers=False).serve()
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH")])
+    )
+    Granian(
+        "service_app:make_app",
+        factory=True,
+        address="127.0.0.1",
+        port=args.port,
+        interface="asgi",
+        workers=args.workers,
+        loop="measured",
+        websockets=False,
+        respawn_failed_workers=False,
+    ).serve()
 
 
 if __name__ == "__main__":

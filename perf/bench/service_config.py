@@ -1,4 +1,5 @@
-"""What a measured service is: one TOML file, read and checked before anything is started. docs/measure-your-service.md explains it."""
+"""What a measured service is: one TOML file, read and checked before anything is started.
+docs/measure-your-service.md explains it."""
 
 from __future__ import annotations
 
@@ -47,8 +48,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Login:
-    """A request that is made once, before the load. What it answers goes with every request of the load: its cookies, or a member of
-    its JSON object as a header."""
+    """A request that is made once, before the load. What it answers goes with every request of the load: its
+    cookies, or a member of its JSON object as a header."""
 
     path: str
     method: str = "POST"
@@ -106,7 +107,15 @@ class _Table:
     def _wrong(self, key: str, what: str, value: object) -> NoReturn:
         raise Wrong(f"{self._name}{key}: {what}, got {value!r}")
 
-    def take(self, key: str, kind: type, default: Any = None, *, check: Callable[[Any], bool] = lambda value: True, what: str = "") -> Any:
+    def take(
+        self,
+        key: str,
+        kind: type,
+        default: Any = None,
+        *,
+        check: Callable[[Any], bool] = lambda value: True,
+        what: str = "",
+    ) -> Any:
         """The member, or `default`; without a default it is required."""
         if key not in self._members:
             if default is None:
@@ -116,22 +125,39 @@ class _Table:
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)) or not check(value):
-            names = {str: "a text", list: "a list of texts", dict: "a table of texts", float: "a number", bool: "true or false"}
+            names = {
+                str: "a text",
+                list: "a list of texts",
+                dict: "a table of texts",
+                float: "a number",
+                bool: "true or false",
+            }
             self._wrong(key, what or names[kind], value)
         return value
 
-    def text(self, key: str, default: str | None = None, *, check: Callable[[str], bool] = lambda value: True, what: str = "") -> str:
+    def text(
+        self,
+        key: str,
+        default: str | None = None,
+        *,
+        check: Callable[[str], bool] = lambda value: True,
+        what: str = "",
+    ) -> str:
         return self.take(key, str, default, check=check, what=what)
 
     def path(self, key: str, default: str | None = None) -> str:
         """A path of a URL."""
-        return self.text(key, default, check=lambda value: value.startswith("/"), what="a path that begins with /")
+        return self.text(
+            key, default, check=lambda value: value.startswith("/"), what="a path that begins with /"
+        )
 
     def texts(self, key: str, default: list[str] | None = None) -> list[str]:
         return self.take(key, list, default, check=lambda value: all(isinstance(part, str) for part in value))
 
     def mapping(self, key: str) -> dict[str, str]:
-        return self.take(key, dict, {}, check=lambda value: all(isinstance(part, str) for part in value.values()))
+        return self.take(
+            key, dict, {}, check=lambda value: all(isinstance(part, str) for part in value.values())
+        )
 
     def table(self, key: str) -> _Table | None:
         return _Table(self._members.pop(key), f"[{key}] ") if key in self._members else None
@@ -149,11 +175,19 @@ class _Table:
 
 
 def _request(table: _Table) -> Request:
-    found = Request(name=table.text("name", check=lambda value: bool(re.fullmatch(r"[\w-]+", value)), what="letters, digits, _ and -"),
-                    path=table.path("path"), title=table.text("title", ""),
-                    method=table.text("method", "GET", check=METHODS.__contains__, what=f"one of {', '.join(METHODS)}"),
-                    headers=table.mapping("headers"), body=table.text("body", ""),
-                    weight=table.take("weight", float, 1.0, check=lambda value: 0 < value <= 1e6, what="above 0, at most 1000000"))
+    found = Request(
+        name=table.text(
+            "name", check=lambda value: bool(re.fullmatch(r"[\w-]+", value)), what="letters, digits, _ and -"
+        ),
+        path=table.path("path"),
+        title=table.text("title", ""),
+        method=table.text("method", "GET", check=METHODS.__contains__, what=f"one of {', '.join(METHODS)}"),
+        headers=table.mapping("headers"),
+        body=table.text("body", ""),
+        weight=table.take(
+            "weight", float, 1.0, check=lambda value: 0 < value <= 1e6, what="above 0, at most 1000000"
+        ),
+    )
     table.end("name, title, path, method, headers, body, weight")
     return found
 
@@ -161,11 +195,19 @@ def _request(table: _Table) -> Request:
 def _login(table: _Table | None) -> Login | None:
     if table is None:
         return None
-    found = Login(path=table.path("path"),
-                  method=table.text("method", "POST", check=METHODS.__contains__, what=f"one of {', '.join(METHODS)}"),
-                  headers=table.mapping("headers"), body=table.text("body", ""), token=table.text("token", ""),
-                  header=table.text("header", Login.header, check=lambda value: ": " in value,
-                                    what="as in 'Authorization: Bearer {token}'"))
+    found = Login(
+        path=table.path("path"),
+        method=table.text("method", "POST", check=METHODS.__contains__, what=f"one of {', '.join(METHODS)}"),
+        headers=table.mapping("headers"),
+        body=table.text("body", ""),
+        token=table.text("token", ""),
+        header=table.text(
+            "header",
+            Login.header,
+            check=lambda value: ": " in value,
+            what="as in 'Authorization: Bearer {token}'",
+        ),
+    )
     table.end("path, method, headers, body, token, header")
     return found
 
@@ -203,21 +245,39 @@ def parse(members: dict[str, Any], file: Path) -> Config:
     if len({request.name for request in requests}) < len(requests):
         raise Wrong("[[request]]: each name once")
     found = Config(
-        file=file, name=top.text("name"), command=top.texts("command"), requests=requests, folder=folder, env=top.mapping("env"),
-        stop=_signal(top.text("stop", "SIGTERM")), login=_login(top.table("login")), pin=_pin(top.table("pin")),
+        file=file,
+        name=top.text("name"),
+        command=top.texts("command"),
+        requests=requests,
+        folder=folder,
+        env=top.mapping("env"),
+        stop=_signal(top.text("stop", "SIGTERM")),
+        login=_login(top.table("login")),
+        pin=_pin(top.table("pin")),
         mix=top.take("mix", bool, False),
-        ready_path=(ready or empty).path("path", requests[0].path), ready_timeout_s=(ready or empty).take("timeout_s", float, 60.0),
-        loop_path=(loop or empty).path("path", "/") if loop else "", loop_member=(loop or empty).text("member", "loop"),
-        postgres=(servers or empty).take("postgres", bool, False), redis=(servers or empty).take("redis", bool, False),
-        nats=(servers or empty).take("nats", bool, False), setup=(servers or empty).texts("setup", []),
+        ready_path=(ready or empty).path("path", requests[0].path),
+        ready_timeout_s=(ready or empty).take("timeout_s", float, 60.0),
+        loop_path=(loop or empty).path("path", "/") if loop else "",
+        loop_member=(loop or empty).text("member", "loop"),
+        postgres=(servers or empty).take("postgres", bool, False),
+        redis=(servers or empty).take("redis", bool, False),
+        nats=(servers or empty).take("nats", bool, False),
+        setup=(servers or empty).texts("setup", []),
         sessions_dsn=(servers or empty).text("sessions_dsn", ""),
         cgroup=Path(text) if (text := (cpu or empty).text("cgroup", "")) else None,
-        pid_file=folder / text if (text := (cpu or empty).text("pid_file", "")) else None)
-    for table, known in ((ready, "path, timeout_s"), (loop, "path, member"), (servers, "postgres, redis, nats, setup, sessions_dsn"),
-                         (cpu, "cgroup, pid_file")):
+        pid_file=folder / text if (text := (cpu or empty).text("pid_file", "")) else None,
+    )
+    for table, known in (
+        (ready, "path, timeout_s"),
+        (loop, "path, member"),
+        (servers, "postgres, redis, nats, setup, sessions_dsn"),
+        (cpu, "cgroup, pid_file"),
+    ):
         if table:
             table.end(known)
-    top.end("name, command, folder, env, stop, mix, [ready], [loop], [servers], [login], [cpu], [pin], [[request]]")
+    top.end(
+        "name, command, folder, env, stop, mix, [ready], [loop], [servers], [login], [cpu], [pin], [[request]]"
+    )
     if not found.command:
         raise Wrong("command: at least the program")
     if found.cgroup and not (found.cgroup / "cpu.stat").is_file():

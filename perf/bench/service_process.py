@@ -1,4 +1,5 @@
-"""A service of a configuration under way: its servers, its process on one loop, its login, its CPU, and the load upon it."""
+"""A service of a configuration under way: its servers, its process on one loop, its login, its CPU, and the
+load upon it."""
 
 from __future__ import annotations
 
@@ -59,7 +60,10 @@ def servers(config: Config) -> Iterator[Servers]:
         found = Servers(sessions_dsn=config.sessions_dsn)
         if config.postgres:
             found.postgres = stack.enter_context(harness.postgres())
-            found.values |= {"postgres": found.postgres.dsn(), "postgres+asyncpg": found.postgres.dsn(driver="+asyncpg")}
+            found.values |= {
+                "postgres": found.postgres.dsn(),
+                "postgres+asyncpg": found.postgres.dsn(driver="+asyncpg"),
+            }
             if config.setup:
                 found.postgres.run(*config.setup, "SELECT 1")
         if config.redis:
@@ -97,8 +101,12 @@ class Service:
 
     def ask(self, request: Request, timeout: float = 30) -> tuple[int, http.client.HTTPMessage, bytes]:
         """Make one request; a redirect and an error are answers too."""
-        made = urllib.request.Request(self.url(request.path), method=request.method, data=request.body.encode() or None,
-                                      headers={**request.headers, **self.headers})
+        made = urllib.request.Request(
+            self.url(request.path),
+            method=request.method,
+            data=request.body.encode() or None,
+            headers={**request.headers, **self.headers},
+        )
         try:
             with _OPENER.open(made, timeout=timeout) as answer:
                 return answer.status, answer.headers, answer.read()
@@ -107,7 +115,8 @@ class Service:
                 return error.code, error.headers, error.read()
 
     def cpu_s(self) -> float:
-        """CPU seconds so far of what counts: a cgroup, the process of a PID file and its descendants, or all that was started."""
+        """CPU seconds so far of what counts: a cgroup, the process of a PID file and its descendants, or all
+        that was started."""
         if self.config.cgroup is not None:
             fields = dict(line.split() for line in (self.config.cgroup / "cpu.stat").read_text().splitlines())
             return int(fields["usage_usec"]) / 1e6
@@ -125,7 +134,9 @@ def _log_in(running: Service) -> None:
     login = running.config.login
     if login is None:
         return
-    status, headers, body = running.ask(Request("login", login.path, method=login.method, headers=login.headers, body=login.body))
+    status, headers, body = running.ask(
+        Request("login", login.path, method=login.method, headers=login.headers, body=login.body)
+    )
     if not 200 <= status < 400:
         raise RuntimeError(f"the login answers with status {status}: {body[:200]!r}")
     if login.token:
@@ -157,7 +168,9 @@ def _await_ready(running: Service, log: Path) -> None:
             why = str(error)
         if time.monotonic() > until or running.process.poll() is not None:
             said = log.read_text(errors="replace").strip()[-500:]
-            raise RuntimeError(f"the service does not answer at {config.ready_path} ({why}): {said or 'it said nothing'}")
+            raise RuntimeError(
+                f"the service does not answer at {config.ready_path} ({why}): {said or 'it said nothing'}"
+            )
         time.sleep(0.05)
 
 
@@ -177,13 +190,30 @@ def service(config: Config, arm: Arm, around: Servers) -> Iterator[Service]:
     with harness.temporary_folder("treadle-service-") as folder:
         port = harness.free_port()
         factory = arm.loop if ":" in arm.loop else f"{arm.loop}:new_event_loop"
-        values = {**around.values, "python": sys.executable, "loop": arm.module, "factory": factory, "port": str(port)}
+        values = {
+            **around.values,
+            "python": sys.executable,
+            "loop": arm.module,
+            "factory": factory,
+            "port": str(port),
+        }
         command = [fill(part, values) for part in config.command]
-        env = {**environment.clean(), **{key: fill(value, values) for key, value in config.env.items()}, **arm.env}
+        env = {
+            **environment.clean(),
+            **{key: fill(value, values) for key, value in config.env.items()},
+            **arm.env,
+        }
         log = folder / "log"
         with log.open("wb") as output, pinned(config.pin.get("app")):
-            process = subprocess.Popen(command, cwd=config.folder, env=env, stdin=subprocess.DEVNULL, stdout=output,
-                                       stderr=subprocess.STDOUT, start_new_session=True)
+            process = subprocess.Popen(
+                command,
+                cwd=config.folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         running = Service(config, process, port)
         try:
             _await_ready(running, log)

@@ -26,7 +26,8 @@ START_TIMEOUT_S = 30
 
 
 def tool(name: str, options: Options) -> str:
-    """Path of a built C program of perf/bench: in --tools, else in a build that is neither debug nor sanitized."""
+    """Path of a built C program of perf/bench: in --tools, else in a build that is neither debug nor
+    sanitized."""
     builds = [report.ROOT / "build" / name / "perf" / "bench" for name in ("release", "bench-tools")]
     folders = [options.tools] if options.tools else builds
     for folder in folders:
@@ -53,7 +54,9 @@ def _first_line(process: subprocess.Popen) -> str:
 
 
 @contextlib.contextmanager
-def serving(options: Options, kind: str = "protocol", *, unix: bool = False, tls: bool = False) -> Iterator[Server]:
+def serving(
+    options: Options, kind: str = "protocol", *, unix: bool = False, tls: bool = False
+) -> Iterator[Server]:
     """A server of `kind` on the loop measured, ended with the block."""
     with tempfile.TemporaryDirectory(prefix="treadle-bench-") as folder:
         path = str(Path(folder) / "echo.sock") if unix else None
@@ -66,7 +69,9 @@ def serving(options: Options, kind: str = "protocol", *, unix: bool = False, tls
         errors = Path(folder) / "stderr"
         with errors.open("w") as stderr:
             # A session of its own: a server's workers end with it.
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True)
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
+            )
         try:
             line = _first_line(process)
             if line.startswith("UNSUPPORTED"):
@@ -90,9 +95,28 @@ def certificate(folder: str) -> str:
         raise Unsupported("the openssl program is missing")
     target = Path(folder) / "cert.pem"
     key = Path(folder) / "key.pem"
-    subprocess.run([openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-                    "-days", "2", "-subj", "/CN=localhost", "-keyout", str(key), "-out", str(target)],
-                   check=True, capture_output=True)
+    subprocess.run(
+        [
+            openssl,
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-keyout",
+            str(key),
+            "-out",
+            str(target),
+        ],
+        check=True,
+        capture_output=True,
+    )
     with target.open("a") as out:
         out.write(key.read_text())
     return str(target)
@@ -108,10 +132,11 @@ def _target(server: Server) -> list[str]:
 
 
 def place(how: str, server: int, client: int, connections: int) -> None:
-    """Fix the processors of the server's main thread and of the client: `together`, `apart`, or not at all (`free`).
+    """Fix the processors of the server's main thread and of the client: `together`, `apart`, or not at all
+    (`free`).
 
-    `auto` puts a single connection's two ends together. They take turns there, so nothing is lost, and the cost of
-    waking an idle processor, which exceeds what the loops differ by, stays out of the figures.
+    `auto` puts a single connection's two ends together. They take turns there, so nothing is lost, and the
+    cost of waking an idle processor, which exceeds what the loops differ by, stays out of the figures.
     """
     if how == "free" or (how == "auto" and connections > 1):
         return
@@ -133,7 +158,9 @@ def _drive(command: list[str], server: Server, placement: str, connections: int,
         text = errors.strip()
         if "built without OpenSSL" in text:
             raise Unsupported(text)
-        raise RuntimeError(text.splitlines()[-1] if text else f"the load generator ended with {process.returncode}")
+        raise RuntimeError(
+            text.splitlines()[-1] if text else f"the load generator ended with {process.returncode}"
+        )
     return printed
 
 
@@ -156,7 +183,14 @@ def load(options: Options, server: Server, mode: str, size: int, connections: in
 @contextlib.contextmanager
 def idle(options: Options, server: Server, connections: int) -> Iterator[None]:
     """Hold `connections` open connections, each of which was answered once."""
-    command = [tool("treadle_load", options), *_target(server), "--mode", "idle", "--connections", str(connections)]
+    command = [
+        tool("treadle_load", options),
+        *_target(server),
+        "--mode",
+        "idle",
+        "--connections",
+        str(connections),
+    ]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         line = _first_line(process)
@@ -177,8 +211,13 @@ def wrk(server: Server, connections: int, seconds: float) -> Measured:
         raise Unsupported("wrk is not installed")
     whole = max(1, round(seconds))
     before, start = cpu_ns(server.pid), time.perf_counter_ns()
-    done = subprocess.run([program, "-t1", f"-c{connections}", f"-d{whole}s", f"http://127.0.0.1:{server.port}/"],
-                          capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"})
+    done = subprocess.run(
+        [program, "-t1", f"-c{connections}", f"-d{whole}s", f"http://127.0.0.1:{server.port}/"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "LC_ALL": "C"},
+    )
     spent, wall = cpu_ns(server.pid) - before, time.perf_counter_ns() - start
     requests = int(re.search(r"(\d+) requests in", done.stdout).group(1))
     if "Non-2xx" in done.stdout or "Socket errors" in done.stdout:

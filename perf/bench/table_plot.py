@@ -20,8 +20,16 @@ def rows(text: str, heading: str, arms: list[str]) -> list[Row]:
     lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
     columns = {name.strip(): at for at, name in enumerate(lines[0]) if name.strip() in compare_plot.COLOURS}
     arms += columns
-    return [Row(cells[0].strip(), cells[0].strip(), "us", "lower", {arm: cell(cells[at]) for arm, at in columns.items()})
-            for cells in lines[2:]]
+    return [
+        Row(
+            cells[0].strip(),
+            cells[0].strip(),
+            "us",
+            "lower",
+            {arm: cell(cells[at]) for arm, at in columns.items()},
+        )
+        for cells in lines[2:]
+    ]
 
 
 def cell(text: str) -> Cell:

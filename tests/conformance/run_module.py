@@ -1,12 +1,13 @@
-"""Runs one module of CPython's test.test_asyncio with asyncio's own loop or with treadle, and writes each result.
+"""Runs one module of CPython's test.test_asyncio with asyncio's own loop or with treadle, and writes each
+result.
 
 usage: run_module.py {asyncio,treadle} MODULE OUT.json [PART-OF-NAME|-NAME...]
 
 Of names, those that hold a part are run and those behind a minus are not.
 
-For treadle, every place where the suite asks for a loop gives a treadle loop: asyncio.new_event_loop, the policy, and
-asyncio.SelectorEventLoop (whose selector argument is dropped: treadle has one poller, so the four selector variants
-of a test case become one).
+For treadle, every place where the suite asks for a loop gives a treadle loop: asyncio.new_event_loop, the
+policy, and asyncio.SelectorEventLoop (whose selector argument is dropped: treadle has one poller, so the four
+selector variants of a test case become one).
 """
 import asyncio
 import faulthandler
@@ -24,8 +25,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Variants of one case by selector: with one poller they would only repeat.
-SELECTOR_VARIANTS = ("KqueueEventLoopTests", "PollEventLoopTests", "SelectEventLoopTests", "KqueueTests", "PollTests",
-                     "SelectTests")
+SELECTOR_VARIANTS = (
+    "KqueueEventLoopTests",
+    "PollEventLoopTests",
+    "SelectEventLoopTests",
+    "KqueueTests",
+    "PollTests",
+    "SelectTests",
+)
 TEST_S = 60
 EXCLUDED_TEST_S = 15
 
@@ -132,8 +139,11 @@ def main(arm, module, out, *names):
         with open(out, "w") as file:
             json.dump({"results": {}, "details": {}, "skipped": str(exc)}, file)
         return
-    suite = unittest.TestSuite(t for t in tests_of(unittest.defaultTestLoader.loadTestsFromModule(test_module))
-                               if name_of(t) not in left_out and (not only or any(o in t.id() for o in only)))
+    suite = unittest.TestSuite(
+        t
+        for t in tests_of(unittest.defaultTestLoader.loadTestsFromModule(test_module))
+        if name_of(t) not in left_out and (not only or any(o in t.id() for o in only))
+    )
     results = Results(out)
     suite.run(results)
     results.save()

@@ -1,4 +1,5 @@
-"""CPython's own test.test_asyncio with treadle as the loop: what passes on asyncio here must pass on treadle."""
+"""CPython's own test.test_asyncio with treadle as the loop: what passes on asyncio here must pass on
+treadle."""
 import importlib.util
 import json
 import os
@@ -26,14 +27,29 @@ MODULES = suite_modules()
 
 
 def run(arm, module, folder):
-    """Runs one module in processes of its own: a test that ends one is marked, and the next goes on without it."""
+    """Runs one module in processes of its own: a test that ends one is marked, and the next goes on without
+    it."""
     results, details, crashed = {}, {}, []
     while True:
         out = folder / f"{arm}{len(crashed)}.json"
         with open(folder / f"{arm}.out", "w+") as log:
-            done = subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", str(HERE / "run_module.py"), arm,
-                                   module, str(out), *["-" + name for name in crashed]], stdout=log, stderr=log,
-                                  stdin=subprocess.DEVNULL, cwd=folder, env=dict(os.environ, PYTHONHASHSEED="0"))
+            done = subprocess.run(
+                [
+                    sys.executable,
+                    "-W",
+                    "ignore::DeprecationWarning",
+                    str(HERE / "run_module.py"),
+                    arm,
+                    module,
+                    str(out),
+                    *["-" + name for name in crashed],
+                ],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=folder,
+                env=dict(os.environ, PYTHONHASHSEED="0"),
+            )
             log.seek(0)
             tail = log.read()[-3000:]
         data = json.loads(out.read_text()) if out.exists() else {"results": {}, "details": {}}

@@ -1,4 +1,5 @@
-"""Drives the shared library with ctypes alone, as any language without a C compiler would: from_python.py LIBRARY VERSION.
+"""Drives the shared library with ctypes alone, as any language without a C compiler would: from_python.py
+LIBRARY VERSION.
 
 Structs are memory of the size the library says, fields are where it says.
 """

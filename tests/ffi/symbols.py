@@ -1,4 +1,5 @@
-"""The shared library exports the functions of its list, no more and no fewer: symbols.py LIBRARY LIST NM [--write].
+"""The shared library exports the functions of its list, no more and no fewer: symbols.py LIBRARY LIST NM
+[--write].
 
 A name that goes away breaks programs, so it needs a new soname; one that comes is added with --write.
 """
@@ -9,7 +10,9 @@ import sys
 
 
 def exported(library, nm):
-    lines = subprocess.run([nm, "-D", "--defined-only", library], check=True, capture_output=True, text=True).stdout
+    lines = subprocess.run(
+        [nm, "-D", "--defined-only", library], check=True, capture_output=True, text=True
+    ).stdout
     names = {line.split()[-1] for line in lines.splitlines()}
     # There in the builds for tests only.
     return {name for name in names if not name.startswith("tdl_failpoint_")}
@@ -21,7 +24,9 @@ def promised(root):
     for header in [*root.glob("libs/*/include/treadle/*.h"), *root.glob("libs/*/include/treadle/*.h.in")]:
         if header.name in ("atomic.h", "failpoint.h", "heap.h"):
             continue
-        text = re.sub(r"/\*.*?\*/|^\s*#(?:.*\\\n)*.*$", "", header.read_text(), flags=re.DOTALL | re.MULTILINE)
+        text = re.sub(
+            r"/\*.*?\*/|^\s*#(?:.*\\\n)*.*$", "", header.read_text(), flags=re.DOTALL | re.MULTILINE
+        )
         text = re.sub(r"\{[^{}]*\}", ";", re.sub(r"\{[^{}]*\}", "", text))
         names |= set(re.findall(r"^[A-Za-z_][^;=]*?\b(tdl_[a-z]\w*)\(", text, re.MULTILINE))
     return names
@@ -34,7 +39,9 @@ def main(library, listed, nm, *rest):
     wanted = set(listed.read_text().split())
     problems = [f"gone: {name}" for name in sorted(wanted - here)]
     problems += [f"new, not in {listed.name}: {name}" for name in sorted(here - wanted)]
-    problems += [f"declared in a header, not exported: {name}" for name in sorted(promised(listed.parents[2]) - here)]
+    problems += [
+        f"declared in a header, not exported: {name}" for name in sorted(promised(listed.parents[2]) - here)
+    ]
     problems += [f"not of treadle: {name}" for name in sorted(here) if not re.match(r"tdl_[a-z]", name)]
     sections = subprocess.run(["readelf", "-d", library], check=True, capture_output=True, text=True).stdout
     soname = re.search(r"SONAME.*\[(.*)\]", sections)

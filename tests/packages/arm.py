@@ -1,7 +1,8 @@
 """A pytest plugin that puts one loop under a foreign test suite, without a change to the suite.
 
-PACKAGES_ARM says which: "asyncio" leaves everything as it is, "treadle" makes treadle what asyncio's names give. The
-outcome of each test and the number of loops made, by class, go as JSON into the folder PACKAGES_OUT.
+PACKAGES_ARM says which: "asyncio" leaves everything as it is, "treadle" makes treadle what asyncio's names
+give. The outcome of each test and the number of loops made, by class, go as JSON into the folder
+PACKAGES_OUT.
 """
 import asyncio
 import collections
@@ -44,7 +45,8 @@ if ARM == "treadle":
 
 
 def pytest_collection_finish(session):
-    """Takes the suite itself out of the collections that some suites ask for behind each test, most of their time else."""
+    """Takes the suite itself out of the collections that some suites ask for behind each test, most of their
+    time else."""
     gc.collect()
     gc.freeze()
 
@@ -61,7 +63,10 @@ def pytest_runtest_logreport(report):
         return
     before = outcomes.get(report.nodeid, {"outcome": "passed"})
     if _RANK.index(outcome) >= _RANK.index(before["outcome"]):
-        outcomes[report.nodeid] = {"outcome": outcome, "text": report.longreprtext if outcome == "failed" else ""}
+        outcomes[report.nodeid] = {
+            "outcome": outcome,
+            "text": report.longreprtext if outcome == "failed" else "",
+        }
 
 
 def pytest_unconfigure(config):

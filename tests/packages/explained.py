@@ -1,4 +1,5 @@
-"""Tests of released packages that pass on asyncio and not on treadle, for a reason that is no bug of treadle's."""
+"""Tests of released packages that pass on asyncio and not on treadle, for a reason that is no bug of
+treadle's."""
 
 # (package, test): one sentence that says why.
 DIFFERENCES = {

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the test suites of caio and aiofile with their newest source distributions, on caio and on treadle.fileio.
+"""Runs the test suites of caio and aiofile with their newest source distributions, on caio and on
+treadle.fileio.
 
 Usage: files.py [--build DIR] [--junit FILE] [PACKAGE...]
 
-The suites are unmodified; tests/py/shim loads treadle.fileio under the name caio. What passes on caio must pass on
-treadle: a test that does not runs again alone, and then counts. A package whose source distribution cannot be had,
-or has no tests, is skipped by name.
+The suites are unmodified; tests/py/shim loads treadle.fileio under the name caio. What passes on caio must
+pass on
+treadle: a test that does not runs again alone, and then counts. A package whose source distribution cannot be
+had, or has no tests, is skipped by name.
 """
 import argparse
 import os
@@ -48,8 +50,21 @@ def unpack(build, python, package):
     sdists, work = build / "sdists" / package, build / "work" / package
     shutil.rmtree(sdists, ignore_errors=True)
     try:
-        run(python, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--no-binary", package,
-            "-d", sdists, package, timeout=SUITE_S)
+        run(
+            python,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--no-binary",
+            package,
+            "-d",
+            sdists,
+            package,
+            timeout=SUITE_S,
+        )
     except (subprocess.SubprocessError, OSError) as error:
         raise Absent("its source distribution is not to be had") from error
     archive = next(sdists.glob("*.tar.gz"))
@@ -65,17 +80,30 @@ def unpack(build, python, package):
 def outcomes(python, tree, arm, out, only=("tests",)):
     """The word for each test's end, by its name."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "PYTHONPATH": str(SHIM) if arm == "treadle" else "", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(SHIM) if arm == "treadle" else "",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     with open(out.with_suffix(".txt"), "w") as log:
-        subprocess.run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={out}", *only], cwd=tree,
-                       env=environment, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=SUITE_S,
-                       check=False)
+        subprocess.run(
+            [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={out}", *only],
+            cwd=tree,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            timeout=SUITE_S,
+            check=False,
+        )
     if not out.exists():
         raise RuntimeError(f"the suite ended without a report: see {out.with_suffix('.txt')}")
     found = {}
     for case in ElementTree.parse(out).iter("testcase"):
         parts = case.get("classname").split(".")
-        depth = next(n for n in range(len(parts), 0, -1) if tree.joinpath(*parts[:n]).with_suffix(".py").exists())
+        depth = next(
+            n for n in range(len(parts), 0, -1) if tree.joinpath(*parts[:n]).with_suffix(".py").exists()
+        )
         name = "::".join(["/".join(parts[:depth]) + ".py", *parts[depth:], case.get("name")])
         bad = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
         found[name] = bad[0] if bad else "passed"
@@ -116,7 +144,9 @@ def write_junit(path, rows):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "packages-files")
     parser.add_argument("--junit", type=pathlib.Path, help="also write a JUnit report there")
     parser.add_argument("packages", nargs="*", metavar="PACKAGE", help=f"default: {' '.join(PACKAGES)}")

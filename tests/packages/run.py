@@ -3,10 +3,10 @@
 
 Usage: run.py [--build DIR] [--jobs N] [--junit FILE] [PACKAGE...]
 
-The suites are those of the packages' source distributions, unmodified; the package under test is the wheel of the
-same version. What passes on asyncio and not on treadle runs again without the rest, since some tests hold only on a quiet
-machine; what fails again must be explained in explained.py, and what does not is printed as "only alone". Ends with 1
-when a difference is not explained, or an explanation is out of date.
+The suites are those of the packages' source distributions, unmodified; the package under test is the wheel of
+the same version. What passes on asyncio and not on treadle runs again without the rest, since some tests hold
+only on a quiet machine; what fails again must be explained in explained.py, and what does not is printed as
+"only alone". Ends with 1 when a difference is not explained, or an explanation is out of date.
 """
 import argparse
 import collections
@@ -46,7 +46,8 @@ class Suite:
     # Why there is nothing to run.
     absent: str = ""
     server: str = ""
-    # The suite does what root may not, or expects what root is not refused: it runs under another number for root.
+    # The suite does what root may not, or expects what root is not refused: it runs under another number for
+    # root.
     unprivileged: bool = False
 
 
@@ -143,7 +144,11 @@ def is_root():
 
 
 def pytest_command(python, suite, jobs, server, tests):
-    command = ["unshare", "--user", "--map-user=1000", "--map-group=1000"] if suite.unprivileged and is_root() else []
+    command = (
+        ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
+        if suite.unprivileged and is_root()
+        else []
+    )
     command += [str(python), "-m", "pytest", "-p", "arm", "-p", "no:cacheprovider"]
     for plugin in suite.plugins:
         command += ["-p", plugin]
@@ -161,8 +166,15 @@ def run_arm(build, python, suite, tree, arm, jobs, only=()):
                    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     start = getattr(servers, suite.server) if suite.server else contextlib.nullcontext
     with start() as server, open(out / "log.txt", "w") as log:
-        subprocess.run(pytest_command(python, suite, jobs, server, only or suite.tests), cwd=tree, env=environment,
-                       stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=ARM_S)
+        subprocess.run(
+            pytest_command(python, suite, jobs, server, only or suite.tests),
+            cwd=tree,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            timeout=ARM_S,
+        )
     if not (out / "outcomes.json").exists():
         raise RuntimeError(f"{suite.name} on {arm} ended without a result: see {out / 'log.txt'}")
     loops = collections.Counter()
@@ -200,13 +212,16 @@ def compare(build, python, suite, tree, jobs):
 
 
 def is_bad(row):
-    """Whether a row of the report fails the run: nothing ran, or not on treadle, or something is left to explain."""
+    """Whether a row of the report fails the run: nothing ran, or not on treadle, or something is left to
+    explain."""
     return bool(row.get("error") or row.get("unexplained") or row.get("explained but passes")) or (
         "loops" in row and not any(name.startswith("treadle") for name in row["loops"]))
 
 
 def report(rows):
-    print(f"\n{'package':<12}{'version':<10}{'tests':>7}{'asyncio':>9}{'treadle':>9}{'explained':>11}  loops made")
+    print(
+        f"\n{'package':<12}{'version':<10}{'tests':>7}{'asyncio':>9}{'treadle':>9}{'explained':>11}  loops made"
+    )
     for name, version, row in rows:
         if "tests" not in row:
             print(f"{name:<12}{version:<10}  {row.get('note') or row['error']}")
@@ -246,7 +261,9 @@ def run_suite(build, python, suite, version, jobs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "packages")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--junit", type=pathlib.Path, help="also write a JUnit report there")

@@ -1,5 +1,6 @@
-"""Runs calls under an audit hook: audited.py (asyncio|treadle) (record|refuse EVENT). Prints what the hook was told, call by call,
-or what each call came to when the hook refused that event. Files are asyncio's arm's by open() and os.
+"""Runs calls under an audit hook: audited.py (asyncio|treadle) (record|refuse EVENT). Prints what the hook
+was told, call by call, or what each call came to when the hook refused that event. Files are asyncio's arm's
+by open() and os.
 """
 import asyncio
 import os
@@ -198,8 +199,15 @@ async def files():
     mine = ARM == "asyncio"
     (folder / "a").write_bytes(b"data")
     (folder / "big").write_bytes(bytes(100_000))
-    for path, *args in [(folder / "new", "wb"), (text("a"),), (text("a"), "r+"), (os.fsencode(text("a")), "ab+"),
-                        (folder / "x", "xb"), (folder / "x", "w+b"), (folder / "a", "rb", 0)]:
+    for path, *args in [
+        (folder / "new", "wb"),
+        (text("a"),),
+        (text("a"), "r+"),
+        (os.fsencode(text("a")), "ab+"),
+        (folder / "x", "xb"),
+        (folder / "x", "w+b"),
+        (folder / "a", "rb", 0),
+    ]:
         await call(f"open {norm(path)} {args}", (by_open if mine else by_fileio)(path, *args))
     with open(folder / "a", "rb") as file:
         numbers.append(os.dup(file.fileno()))
@@ -210,23 +218,37 @@ async def files():
     for name in ("a", "big"):
         path = folder / name
         await call(f"read_bytes {name}", plain(path.read_bytes) if mine else lambda: fileio.read_bytes(path))
-        await call(f"read_text {name}", plain(path.read_text, "utf-8") if mine else lambda: fileio.read_text(path, "utf-8"))
+        await call(
+            f"read_text {name}",
+            plain(path.read_text, "utf-8") if mine else lambda: fileio.read_text(path, "utf-8"),
+        )
     await call("write_bytes", plain((folder / "w").write_bytes, b"x") if mine
                else lambda: fileio.write_bytes(folder / "w", b"x"))
-    await call("write_text", plain((folder / "w").write_text, "x") if mine else lambda: fileio.write_text(folder / "w", "x"))
+    await call(
+        "write_text",
+        plain((folder / "w").write_text, "x") if mine else lambda: fileio.write_text(folder / "w", "x"),
+    )
     await call("copy", plain(shutil.copyfile, folder / "big", text("copied")) if mine
                else lambda: fileio.copy(folder / "big", text("copied")))
     with open(folder / "a", "r+b") as file:
         numbers.append(file.fileno())
-        await call("ftruncate", (plain(os.ftruncate, file.fileno(), 3) if mine else context("truncate", file.fileno(), 3)))
+        await call(
+            "ftruncate",
+            (plain(os.ftruncate, file.fileno(), 3) if mine else context("truncate", file.fileno(), 3)),
+        )
     flags = os.O_RDONLY | os.O_CLOEXEC
-    number = await call("os.open", plain(os.open, folder / "a", flags) if mine else context("open", folder / "a", flags))
+    number = await call(
+        "os.open", plain(os.open, folder / "a", flags) if mine else context("open", folder / "a", flags)
+    )
     if number is not None:
         os.close(number)
     for name, theirs, ours, args in [
-            ("mkdir", os.mkdir, "mkdir", (folder / "m", 0o755)), ("mkdir", os.mkdir, "mkdir", (os.fsencode(text("n")),)),
-            ("rename", os.rename, "rename", (folder / "m", text("k"))), ("remove", os.remove, "unlink", (text("x"),)),
-            ("remove", os.remove, "unlink", (text("missing"),))]:
+        ("mkdir", os.mkdir, "mkdir", (folder / "m", 0o755)),
+        ("mkdir", os.mkdir, "mkdir", (os.fsencode(text("n")),)),
+        ("rename", os.rename, "rename", (folder / "m", text("k"))),
+        ("remove", os.remove, "unlink", (text("x"),)),
+        ("remove", os.remove, "unlink", (text("missing"),)),
+    ]:
         try:
             await call(name, plain(theirs, *args) if mine else context(ours, *args))
         except FileNotFoundError as exc:

@@ -1,4 +1,5 @@
-"""Fixtures of the Python tests: see twin.py for the comparison with asyncio, servers.py for the real servers."""
+"""Fixtures of the Python tests: see twin.py for the comparison with asyncio, servers.py for the real
+servers."""
 import gc
 import importlib
 import os
@@ -13,7 +14,8 @@ import pytest
 import servers
 import twin
 
-# A shell that starts the tests in the background ignores SIGINT, nohup SIGHUP, and every child would inherit that.
+# A shell that starts the tests in the background ignores SIGINT, nohup SIGHUP, and every child would inherit
+# that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -90,7 +92,13 @@ def preload(name, folder):
         pytest.skip("no C compiler")
     library = folder / f"lib{name}.so"
     command = [compiler, "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-fvisibility=hidden"]
-    command += ["-I", str(ROOT / "libs/base/include"), str(ROOT / f"tests/preload/{name}.c"), "-o", str(library)]
+    command += [
+        "-I",
+        str(ROOT / "libs/base/include"),
+        str(ROOT / f"tests/preload/{name}.c"),
+        "-o",
+        str(library),
+    ]
     subprocess.run([*command, "-ldl"], check=True)
     libraries = filter(None, [os.environ.get("LD_PRELOAD"), str(library)])  # a sanitizer comes first
     return {"LD_PRELOAD": ":".join(libraries)}

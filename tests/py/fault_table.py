@@ -1,12 +1,14 @@
-"""Fails each system call of small scenarios with each errno, on asyncio and on treadle, and judges what came of it.
+"""Fails each system call of small scenarios with each errno, on asyncio and on treadle, and judges what came
+of it.
 
     fault_table.py [--all | --seconds N] [--seed S] [--only SCENARIO] [--call NAME] [-v]
 
-Needs tests/preload/fault.c preloaded. A cell is one scenario in a forked child, in which the k-th call of one function fails with one
-errno. Its outcome is a set of labels:
+Needs tests/preload/fault.c preloaded. A cell is one scenario in a forked child, in which the k-th call of one
+function fails with one errno. Its outcome is a set of labels:
 
     ok      the scenario did what it should: the failure was survived
-    told    the errno reached the program: raised, or given to the exception handler, a protocol or a done future
+    told    the errno reached the program: raised, or given to the exception handler, a protocol or a done
+    future
     lost    a connection of the scenario ended; both of its ends see that
     other X another exception: named
     stuck   the scenario did not end, and nothing was told
@@ -14,8 +16,8 @@ errno. Its outcome is a set of labels:
     twice   a descriptor was closed that was not open, and so might have been another's
     crash N the process was killed by a signal, or hung and was
 
-On treadle `ok`, `told` and `lost` are right anywhere. Anything else is wrong unless asyncio's cells of the same scenario, function and
-errno have it too, or EXPLAINED says why.
+On treadle `ok`, `told` and `lost` are right anywhere. Anything else is wrong unless asyncio's cells of the
+same scenario, function and errno have it too, or EXPLAINED says why.
 """
 import argparse
 import asyncio
@@ -102,8 +104,12 @@ ERRNOS = {
 EXPLAINED = {
     # A ring that cannot be mapped is out of memory, whatever mmap() calls it.
     ("*", "mmap", "EAGAIN", "other OSError"),
-    # create_server() without any socket: what newer asyncio raises, on every Python; 3.11's gives a server that serves nothing.
-    *((name, "socket", "*", "other OSError") for name in ("tcp", "tcp_large", "accepts", "accepts_audited", "sendfile", "tls")),
+    # create_server() without any socket: what newer asyncio raises, on every Python; 3.11's gives a server
+    # that serves nothing.
+    *(
+        (name, "socket", "*", "other OSError")
+        for name in ("tcp", "tcp_large", "accepts", "accepts_audited", "sendfile", "tls")
+    ),
 }
 
 
@@ -162,7 +168,8 @@ def scratch(shim):
             shutil.rmtree(folder)
 
 
-# Scenarios: each is given the shim and a place for exceptions; it raises, or returns when all is as it should be.
+# Scenarios: each is given the shim and a place for exceptions; it raises, or returns when all is as it should
+# be.
 
 DATA = b"0123456789" * 10
 
@@ -359,7 +366,9 @@ async def udp(shim, told):
 
 
 async def child(shim, told):
-    process = await asyncio.create_subprocess_exec("/bin/cat", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        "/bin/cat", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
     try:
         out, _ = await process.communicate(DATA)
         if out != DATA or await process.wait() != 0:
@@ -462,7 +471,9 @@ async def sendfile(shim, told):
     with file:
         server = await loop.create_server(lambda: Sends(file, told), "127.0.0.1", 0)
         try:
-            transport, client = await loop.create_connection(lambda: Client(told, 300_000), *server.sockets[0].getsockname())
+            transport, client = await loop.create_connection(
+                lambda: Client(told, 300_000), *server.sockets[0].getsockname()
+            )
             await client.done
             transport.close()
             await client.lost
@@ -523,7 +534,9 @@ async def tls(shim, told):
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Echo, "127.0.0.1", 0, ssl=CONTEXTS[0])
     try:
-        transport, client = await loop.create_connection(lambda: Client(told), *server.sockets[0].getsockname(), ssl=CONTEXTS[1])
+        transport, client = await loop.create_connection(
+            lambda: Client(told), *server.sockets[0].getsockname(), ssl=CONTEXTS[1]
+        )
         await talk(transport, client)
     finally:
         server.close()
@@ -562,11 +575,28 @@ async def file_object(shim, told):
 
 
 SCENARIOS = {
-    "idle": idle, "sleeps": sleeps, "spins": spins, "tcp": tcp, "tcp_large": tcp_large, "streams": streams, "accepts": accepts,
-    "accepts_audited": accepts_audited, "udp": udp,
-    "child": child, "signals": signals, "executor": executor, "lookups": lookups, "readers": readers, "sock_calls": sock_calls,
-    "sendfile": sendfile, "pipes": pipes, "tls": tls, "files_threads": files("threads"), "files_uring": files("linux_uring"),
-    "files_aio": files("linux_aio"), "file_object": file_object,
+    "idle": idle,
+    "sleeps": sleeps,
+    "spins": spins,
+    "tcp": tcp,
+    "tcp_large": tcp_large,
+    "streams": streams,
+    "accepts": accepts,
+    "accepts_audited": accepts_audited,
+    "udp": udp,
+    "child": child,
+    "signals": signals,
+    "executor": executor,
+    "lookups": lookups,
+    "readers": readers,
+    "sock_calls": sock_calls,
+    "sendfile": sendfile,
+    "pipes": pipes,
+    "tls": tls,
+    "files_threads": files("threads"),
+    "files_uring": files("linux_uring"),
+    "files_aio": files("linux_aio"),
+    "file_object": file_object,
 }
 # Whose calls treadle.fileio makes, on any loop.
 FILES = {name for name in SCENARIOS if name.startswith("file")}
@@ -727,7 +757,9 @@ class Table:
         if self.verbose:
             print(arm, scenario, call, at, name, sorted(labels), flush=True)
         for label in sorted(bad):
-            if any((place, call, error, label) in EXPLAINED for place in (scenario, "*") for error in (name, "*")):
+            if any(
+                (place, call, error, label) in EXPLAINED for place in (scenario, "*") for error in (name, "*")
+            ):
                 self.explained += 1
                 print("explained:", arm, scenario, f"{call}[{at}]", name, sorted(labels), flush=True)
             elif scenario not in FILES and label in self.asyncio_labels(scenario, call, name):
@@ -747,12 +779,16 @@ class Table:
                 for function, count in calls.items():
                     if call in (None, function):
                         for at in range(min(count + 1, 40)):
-                            cells += [(arm, scenario, function, at, name) for name in ERRNOS.get(function, ())]
+                            cells += [
+                                (arm, scenario, function, at, name) for name in ERRNOS.get(function, ())
+                            ]
         return cells
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--all", action="store_true", help="every cell, not a sample")
     parser.add_argument("--seconds", type=float, default=40)
     parser.add_argument("--seed", type=int, default=int(time.time()))
@@ -773,8 +809,10 @@ def main():
         if not args.all and time.monotonic() > deadline:
             break
         table.check(*cell)
-    print(f"fault table: {table.cells} of {total} cells, seed {args.seed}: {len(table.wrong)} wrong, {table.as_asyncio} as asyncio, "
-          f"{table.explained} explained")
+    print(
+        f"fault table: {table.cells} of {total} cells, seed {args.seed}: {len(table.wrong)} wrong, {table.as_asyncio} as asyncio, "
+        f"{table.explained} explained"
+    )
     return 1 if table.wrong else 0
 
 

@@ -1,4 +1,5 @@
-"""What the isolated scripts measure: descriptors, memory, the interpreter's blocks and the module's live objects."""
+"""What the isolated scripts measure: descriptors, memory, the interpreter's blocks and the module's live
+objects."""
 import asyncio
 import gc
 import os
@@ -31,7 +32,8 @@ class Usage:
         self.blocks = sys.getallocatedblocks()
 
     def check(self, rss_kib, kept=0, blocks=None):
-        """Fails if more is in use than at the mark; blocks are the objects of every type, whoever holds them."""
+        """Fails if more is in use than at the mark; blocks are the objects of every type, whoever holds
+        them."""
         gc.collect()
         in_use = sys.getallocatedblocks()
         fds, rss, alive = count_fds(), globals()["rss_kib"](), twin.alive()

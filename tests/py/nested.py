@@ -1,4 +1,5 @@
-"""What nest_asyncio makes of a loop: nested.py (asyncio|treadle) (before|inside). Prints what happened, in order."""
+"""What nest_asyncio makes of a loop: nested.py (asyncio|treadle) (before|inside). Prints what happened, in
+order."""
 import asyncio
 import sys
 import threading

@@ -1,4 +1,5 @@
-"""What agents and guards see of a program: observed.py (asyncio|treadle) AGENT. Prints their records, in an order of its own."""
+"""What agents and guards see of a program: observed.py (asyncio|treadle) AGENT. Prints their records, in an
+order of its own."""
 import asyncio
 import os
 import socket
@@ -38,7 +39,9 @@ async def sentry():
         with sentry_sdk.isolation_scope() as scope:
             scope.set_tag("user", name)
             await asyncio.sleep(0)
-            records.append((name, "job sees", await asyncio.get_running_loop().run_in_executor(None, job, name)))
+            records.append(
+                (name, "job sees", await asyncio.get_running_loop().run_in_executor(None, job, name))
+            )
             await asyncio.sleep(0)
             sentry_sdk.capture_message(f"end of {name}")
 
@@ -146,8 +149,14 @@ async def elastic():
     import elasticapm
     from elasticapm.traces import execution_context
 
-    client = elasticapm.Client(service_name="test", disable_send=True, metrics_interval="0ms", central_config=False,
-                               cloud_provider="none", transport_class="elasticapm.transport.base.Transport")
+    client = elasticapm.Client(
+        service_name="test",
+        disable_send=True,
+        metrics_interval="0ms",
+        central_config=False,
+        cloud_provider="none",
+        transport_class="elasticapm.transport.base.Transport",
+    )
     elasticapm.instrument()
 
     def job(name):
@@ -177,11 +186,17 @@ async def pytest_socket():
     port = server.sockets[0].getsockname()[1]
 
     async def tries(what):
-        for name, connect in [("numeric", lambda: loop.create_connection(asyncio.Protocol, "127.0.0.1", port)),
-                              ("other", lambda: loop.create_connection(asyncio.Protocol, "127.0.0.2", port)),
-                              ("streams", lambda: asyncio.open_connection("127.0.0.1", port)),
-                              ("datagram", lambda: loop.create_datagram_endpoint(
-                                  asyncio.DatagramProtocol, remote_addr=("127.0.0.1", port)))]:
+        for name, connect in [
+            ("numeric", lambda: loop.create_connection(asyncio.Protocol, "127.0.0.1", port)),
+            ("other", lambda: loop.create_connection(asyncio.Protocol, "127.0.0.2", port)),
+            ("streams", lambda: asyncio.open_connection("127.0.0.1", port)),
+            (
+                "datagram",
+                lambda: loop.create_datagram_endpoint(
+                    asyncio.DatagramProtocol, remote_addr=("127.0.0.1", port)
+                ),
+            ),
+        ]:
             try:
                 made = await connect()
             except Exception as exc:

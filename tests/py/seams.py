@@ -1,7 +1,9 @@
-"""What agents and tests replace: every public method that asyncio's own path calls, and scenarios that call them.
+"""What agents and tests replace: every public method that asyncio's own path calls, and scenarios that call
+them.
 
-A seam is a function that a program can put another in the place of: a method of asyncio's loop, handles, transports or servers, of
-socket.socket or of a thread pool. The list is made from the classes themselves, so that a new Python's new methods are on it.
+A seam is a function that a program can put another in the place of: a method of asyncio's loop, handles,
+transports or servers, of socket.socket or of a thread pool. The list is made from the classes themselves, so
+that a new Python's new methods are on it.
 """
 import asyncio
 import concurrent.futures
@@ -22,9 +24,29 @@ from asyncio import base_events, events, transports
 from sockets import tcp_pair
 from twin import norm
 
-SOCKET_CALLS = ("accept", "bind", "close", "connect", "connect_ex", "detach", "getpeername", "getsockname", "getsockopt", "listen",
-                "recv", "recv_into", "recvfrom", "recvfrom_into", "send", "sendall", "sendmsg", "sendto", "setblocking", "setsockopt",
-                "shutdown")
+SOCKET_CALLS = (
+    "accept",
+    "bind",
+    "close",
+    "connect",
+    "connect_ex",
+    "detach",
+    "getpeername",
+    "getsockname",
+    "getsockopt",
+    "listen",
+    "recv",
+    "recv_into",
+    "recvfrom",
+    "recvfrom_into",
+    "send",
+    "sendall",
+    "sendmsg",
+    "sendto",
+    "setblocking",
+    "setsockopt",
+    "shutdown",
+)
 POOL_CALLS = ("submit", "shutdown", "_adjust_thread_count")
 # asyncio's loop wakes itself through a pair of sockets.
 OF_SELF_PIPE = {((b"\0",), ()), ((4096,), ())}
@@ -40,11 +62,24 @@ def _public(cls, *more):
 
 def targets():
     """Every (class, name) that may be replaced."""
-    found = [(cls, name) for cls in asyncio.SelectorEventLoop.__mro__[:-1] if cls.__module__ != "asyncio.events"
-             for name in _public(cls)]
+    found = [
+        (cls, name)
+        for cls in asyncio.SelectorEventLoop.__mro__[:-1]
+        if cls.__module__ != "asyncio.events"
+        for name in _public(cls)
+    ]
     found += [(cls, name) for cls in (events.Handle, events.TimerHandle) for name in _public(cls, "_run")]
-    found += [(cls, name) for cls in (transports.BaseTransport, transports.ReadTransport, transports.WriteTransport,
-                                      transports.Transport, transports.DatagramTransport) for name in _public(cls)]
+    found += [
+        (cls, name)
+        for cls in (
+            transports.BaseTransport,
+            transports.ReadTransport,
+            transports.WriteTransport,
+            transports.Transport,
+            transports.DatagramTransport,
+        )
+        for name in _public(cls)
+    ]
     found += [(base_events.Server, name) for name in _public(base_events.Server)]
     found += [(socket.socket, name) for name in SOCKET_CALLS]
     found += [(concurrent.futures.ThreadPoolExecutor, name) for name in POOL_CALLS]
@@ -65,7 +100,9 @@ def _kind(value):
         return "partial", _kind(value.func)
     if inspect.isroutine(value):
         return value.__qualname__
-    if isinstance(value, (bool, int, str, bytes, type(None))) and not (isinstance(value, str) and os.path.isabs(value)):
+    if isinstance(value, (bool, int, str, bytes, type(None))) and not (
+        isinstance(value, str) and os.path.isabs(value)
+    ):
         return norm(value)
     return norm(type(value).__name__)
 
@@ -179,9 +216,30 @@ def contexts():
     """TLS contexts of a server and of a client that trusts it."""
     with tempfile.TemporaryDirectory() as folder:
         key, cert = os.path.join(folder, "key.pem"), os.path.join(folder, "cert.pem")
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "3650",
-                        "-keyout", key, "-out", cert, "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
-                       check=True, capture_output=True)
+        subprocess.run(
+            [
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:P-256",
+                "-nodes",
+                "-days",
+                "3650",
+                "-keyout",
+                key,
+                "-out",
+                cert,
+                "-subj",
+                "/CN=localhost",
+                "-addext",
+                "subjectAltName=IP:127.0.0.1",
+            ],
+            check=True,
+            capture_output=True,
+        )
         server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cafile=cert)
         server.load_cert_chain(cert, key)
     client.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
@@ -204,7 +262,9 @@ async def _tls_talk(reader, writer):
 async def tls(loop):
     server_context, context = contexts()
     made = []
-    server = await loop.create_server(lambda: made.append(Echo()) or made[-1], "127.0.0.1", 0, ssl=server_context)
+    server = await loop.create_server(
+        lambda: made.append(Echo()) or made[-1], "127.0.0.1", 0, ssl=server_context
+    )
     await _tls_talk(*await asyncio.open_connection(*server.sockets[0].getsockname(), ssl=context))
     await made[0].lost
     server.close()
@@ -246,7 +306,9 @@ async def udp(loop):
                 got.set_result(data)
 
     server, _ = await loop.create_datagram_endpoint(Receive, local_addr=("127.0.0.1", 0))
-    client, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, remote_addr=server.get_extra_info("sockname"))
+    client, _ = await loop.create_datagram_endpoint(
+        asyncio.DatagramProtocol, remote_addr=server.get_extra_info("sockname")
+    )
     client.sendto(b"x")
     await got
     client.close()
@@ -257,7 +319,8 @@ async def udp(loop):
 
 @contextlib.contextmanager
 def busy(loop, pool):
-    """A pool of one thread that begins with its next job when the loop runs: it is awaited by then, on fast machines too."""
+    """A pool of one thread that begins with its next job when the loop runs: it is awaited by then, on fast
+    machines too."""
     free = threading.Event()
     pool.submit(free.wait)
     loop.call_soon(free.set)
@@ -376,5 +439,26 @@ async def errors(loop):
     loop.get_exception_handler(), loop.get_task_factory(), loop.set_task_factory(None)
 
 
-SCENARIOS = {f.__name__: f for f in (tcp, tcp_by_name, unix, own_socket, tls, start_tls, udp, executor, shutdown, timers, tasks,
-                                     sock_calls, sock_server, readers, lookups, process, signals, errors)}
+SCENARIOS = {
+    f.__name__: f
+    for f in (
+        tcp,
+        tcp_by_name,
+        unix,
+        own_socket,
+        tls,
+        start_tls,
+        udp,
+        executor,
+        shutdown,
+        timers,
+        tasks,
+        sock_calls,
+        sock_server,
+        readers,
+        lookups,
+        process,
+        signals,
+        errors,
+    )
+}

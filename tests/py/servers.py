@@ -18,7 +18,8 @@ _prctl = ctypes.CDLL(None).prctl
 
 
 def ends_with_the_tests():
-    """Called in a child that is about to become a server: the kernel ends it with us, also if we are ended in the middle."""
+    """Called in a child that is about to become a server: the kernel ends it with us, also if we are ended in
+    the middle."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -34,7 +35,9 @@ def _postgres_bindir():
         found.append(subprocess.run(["pg_config", "--bindir"], capture_output=True, text=True).stdout.strip())
     found += sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)
     for folder in found:
-        if os.access(os.path.join(folder, "initdb"), os.X_OK) and os.access(os.path.join(folder, "postgres"), os.X_OK):
+        if os.access(os.path.join(folder, "initdb"), os.X_OK) and os.access(
+            os.path.join(folder, "postgres"), os.X_OK
+        ):
             return folder
     raise FileNotFoundError("no PostgreSQL server: install Debian's package postgresql")
 
@@ -74,9 +77,27 @@ def postgres():
         subprocess.run([f"{bindir}/initdb", "-D", data, "-A", "trust", "-U", "treadle", "-E", "UTF8", "-N"],
                        check=True, capture_output=True, cwd=folder, **account)
         server = subprocess.Popen(
-            [f"{bindir}/postgres", "-D", data, "-p", str(port), "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off",
-             "-c", f"unix_socket_directories={folder}", "-c", "log_destination=stderr"],
-            stderr=subprocess.PIPE, text=True, cwd=folder, preexec_fn=ends_with_the_tests, **account)
+            [
+                f"{bindir}/postgres",
+                "-D",
+                data,
+                "-p",
+                str(port),
+                "-c",
+                "listen_addresses=127.0.0.1",
+                "-c",
+                "fsync=off",
+                "-c",
+                f"unix_socket_directories={folder}",
+                "-c",
+                "log_destination=stderr",
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            preexec_fn=ends_with_the_tests,
+            **account,
+        )
         try:
             _wait_for(server, server.stderr, "ready to accept connections")
             yield f"postgresql://treadle@127.0.0.1:{port}/postgres"
@@ -95,8 +116,26 @@ def redis():
         raise FileNotFoundError("no Redis server: install Debian's package redis-server")
     port = free_port()
     folder = tempfile.mkdtemp(prefix="treadle-redis-")
-    server = subprocess.Popen([binary, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-                               "--dir", folder, "--daemonize", "no"], stdout=subprocess.PIPE, text=True, preexec_fn=ends_with_the_tests)
+    server = subprocess.Popen(
+        [
+            binary,
+            "--port",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--dir",
+            folder,
+            "--daemonize",
+            "no",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=ends_with_the_tests,
+    )
     try:
         _wait_for(server, server.stdout, "eady to accept connections")
         yield f"redis://127.0.0.1:{port}/0"

@@ -1,6 +1,8 @@
-"""The fenced blocks of the pages, for the tests that run them; by itself, writes the C ones out: snippets.py FOLDER.
+"""The fenced blocks of the pages, for the tests that run them; by itself, writes the C ones out: snippets.py
+FOLDER.
 
-A comment on the line above a block, <!-- not run: REASON --> or <!-- run by TEST -->, says who answers for it.
+A comment on the line above a block, <!-- not run: REASON --> or <!-- run by TEST -->, says who answers for
+it.
 """
 import dataclasses
 import pathlib
@@ -42,7 +44,9 @@ def pages():
 def blocks(page):
     """The page's blocks in their order; an output belongs to the program before it."""
     text, found = (ROOT / page).read_text(), []
-    for match in re.finditer(r"(?:^<!-- ([^\n]*) -->\n)?^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+    for match in re.finditer(
+        r"(?:^<!-- ([^\n]*) -->\n)?^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL
+    ):
         line = text.count("\n", 0, match.start(3))
         block = Block(page, line, match.group(2), match.group(3), match.group(1) or "")
         if block.language == "output" and found:

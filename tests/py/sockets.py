@@ -4,7 +4,8 @@ import struct
 
 
 def tcp_pair():
-    """Two connected TCP sockets, as socket.socketpair() gives Unix ones: the one that connected, and the accepted one."""
+    """Two connected TCP sockets, as socket.socketpair() gives Unix ones: the one that connected, and the
+    accepted one."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())
         return client, listener.accept()[0]
@@ -19,7 +20,8 @@ def unix_listener():
 
 
 async def made_by_loop(loop, factory, family):
-    """A transport and protocol whose "tcp" or "unix" socket the loop made itself, and the plain socket at its other end."""
+    """A transport and protocol whose "tcp" or "unix" socket the loop made itself, and the plain socket at its
+    other end."""
     with unix_listener() if family == "unix" else socket.create_server(("127.0.0.1", 0)) as listener:
         if family == "unix":
             transport, protocol = await loop.create_unix_connection(factory, listener.getsockname())

@@ -1,14 +1,30 @@
-"""Audit events: whatever C does that CPython tells audit hooks of, they are told of first, in CPython's words, and may refuse."""
+"""Audit events: whatever C does that CPython tells audit hooks of, they are told of first, in CPython's
+words, and may refuse."""
 import pathlib
 
 import pytest
 
 import twin
 
-pytestmark = pytest.mark.skipif(twin.LOOP_MODULE != "treadle", reason="compares treadle with asyncio, open() and os")
+pytestmark = pytest.mark.skipif(
+    twin.LOOP_MODULE != "treadle", reason="compares treadle with asyncio, open() and os"
+)
 SCRIPT = str(pathlib.Path(__file__).parent / "audited.py")
-EVENTS = ["open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "shutil.copyfile", "socket.__new__",
-          "socket.connect", "socket.bind", "socket.sendto", "socket.getaddrinfo", "socket.getnameinfo"]
+EVENTS = [
+    "open",
+    "os.mkdir",
+    "os.rename",
+    "os.remove",
+    "os.rmdir",
+    "os.truncate",
+    "shutil.copyfile",
+    "socket.__new__",
+    "socket.connect",
+    "socket.bind",
+    "socket.sendto",
+    "socket.getaddrinfo",
+    "socket.getnameinfo",
+]
 
 
 def both(python, *args):
@@ -40,7 +56,11 @@ async def main(loop):
         writer.write(b"2")
         await asyncio.sleep(0)
     server = await asyncio.start_server(lambda r, w: w.close(), "127.0.0.1", 0)
-    sys.addaudithook(lambda event, args: seen.append((event, args[1:])) if event.startswith("socket.") else None)
+    def note(event, args):
+        if event.startswith("socket."):
+            seen.append((event, args[1:]))
+
+    sys.addaudithook(note)
     host, port = server.sockets[0].getsockname()
     reader, other = await asyncio.open_connection(host, port)
     await reader.read()
@@ -57,7 +77,10 @@ loop.run_until_complete(main(loop))
 
 def test_a_hook_that_comes_after_treadles_own_is_seen(python):
     """What hears of os.exec*, for held writes, is a hook too, and nobody is told anything for its sake."""
-    assert python(code=LATE, check=True).stdout == "['socket.__new__', 'socket.connect', 'socket.__new__'] True\n"
+    assert (
+        python(code=LATE, check=True).stdout
+        == "['socket.__new__', 'socket.connect', 'socket.__new__'] True\n"
+    )
 
 
 REFUSING = """
@@ -92,7 +115,8 @@ loop.run_until_complete(main())
 
 @pytest.mark.parametrize("answer, came", [
     ("allow", "held ['sys.addaudithook']"),
-    ("refuse", "b'12' ['sys.addaudithook', 'treadle.hook']"),  # by the second treadle's own hook would know that it is set
+    # By the second treadle's own hook would know that it is set.
+    ("refuse", "b'12' ['sys.addaudithook', 'treadle.hook']"),
 ])
 def test_nothing_is_held_where_a_hook_refuses_treadles_own(python, answer, came):
     """CPython takes a refusal by RuntimeError for success, and does not set the hook."""

@@ -10,12 +10,28 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def test_a_smoke_round_writes_each_arm(tmp_path):
-    cases = [word for case in ("hot_4k_8", "write_4k_1", "small_32", "stall_4k_64") for word in ("--case", case)]
+    cases = [
+        word for case in ("hot_4k_8", "write_4k_1", "small_32", "stall_4k_64") for word in ("--case", case)
+    ]
     done = subprocess.run(
-        [sys.executable, str(ROOT / "perf" / "bench" / "fileio.py"), "--smoke", "--arms",
-         "treadle,treadle_shape,executor,treadle+threads+deferred@treadle",
-         "--folder", str(tmp_path / "data"), "--out", str(tmp_path / "out"), *cases],
-        capture_output=True, text=True, timeout=100, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        [
+            sys.executable,
+            str(ROOT / "perf" / "bench" / "fileio.py"),
+            "--smoke",
+            "--arms",
+            "treadle,treadle_shape,executor,treadle+threads+deferred@treadle",
+            "--folder",
+            str(tmp_path / "data"),
+            "--out",
+            str(tmp_path / "out"),
+            *cases,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     assert done.returncode == 0, done.stderr
     assert "| stall 4k 64 | treadle_shape |" in done.stdout
     for arm in ("treadle", "executor", "treadle+threads+deferred@treadle"):

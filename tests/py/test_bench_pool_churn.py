@@ -1,4 +1,5 @@
-"""The pool under threads, in C and in Python: both run, count what the server counts, and differ by their turn."""
+"""The pool under threads, in C and in Python: both run, count what the server counts, and differ by their
+turn."""
 import asyncio
 import os
 import subprocess
@@ -27,8 +28,13 @@ def server():
 
 
 def run_tool(built, *arguments, **env):  # noqa: F811
-    return subprocess.run([built / "cli" / "pool_churn", *map(str, arguments)], capture_output=True, text=True, timeout=120,
-                          env={**os.environ, **env})
+    return subprocess.run(
+        [built / "cli" / "pool_churn", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **env},
+    )
 
 
 def run_churn(server, *arguments, env=None):
@@ -55,8 +61,30 @@ def test_the_c_tool_starts_a_server_of_its_own_and_fits_the_schema(built, tmp_pa
 
 def test_the_c_tool_takes_another_shape_and_a_server_that_is_there(built, server, tmp_path):  # noqa: F811
     target = tmp_path / "churn.json"
-    done = run_tool(built, "--smoke", "--arm", "shape", "--turn", "quiescent", "--spin-us", 50, "--work-us", 5, "--think-us", 10,
-                    "--queries", 3, "--per-checkout", 2, "--query", "SELECT 1", "--dsn", server.dsn(), "--json", target)
+    done = run_tool(
+        built,
+        "--smoke",
+        "--arm",
+        "shape",
+        "--turn",
+        "quiescent",
+        "--spin-us",
+        50,
+        "--work-us",
+        5,
+        "--think-us",
+        10,
+        "--queries",
+        3,
+        "--per-checkout",
+        2,
+        "--query",
+        "SELECT 1",
+        "--dsn",
+        server.dsn(),
+        "--json",
+        target,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     document = conforms(target)
     assert document["arm"] == "shape" and figures(document)["churn_rate"] > 0
@@ -93,14 +121,27 @@ def test_the_python_one_runs_on_any_loop_and_fits_the_schema(loop, shape, server
 def test_a_loop_without_the_turn_asked_for_is_refused(server, tmp_path):
     pytest.importorskip("sqlalchemy")
     (tmp_path / "plain_loop.py").write_text("from asyncio import new_event_loop\n")
-    done = run_churn(server, "--smoke", "--loop", "plain_loop", "--turn", "quiescent", env={"PYTHONPATH": str(tmp_path)})
+    done = run_churn(
+        server, "--smoke", "--loop", "plain_loop", "--turn", "quiescent", env={"PYTHONPATH": str(tmp_path)}
+    )
     assert done.returncode != 0 and "one turn only" in done.stderr
 
 
-def test_shapes_in_c_and_in_python_are_measured_interleaved_and_compared(built, server, tmp_path):  # noqa: F811
+def test_shapes_in_c_and_in_python_are_measured_interleaved_and_compared(
+    built, server, tmp_path
+):  # noqa: F811
     pytest.importorskip("sqlalchemy")
     names = ["treadle", "asyncio/quiescent/50", "C/generation/0", "C/quiescent/50"]
-    done = run_churn(server, "--smoke", "--arms", ",".join(names), "--tool", built / "cli" / "pool_churn", "--out", tmp_path)
+    done = run_churn(
+        server,
+        "--smoke",
+        "--arms",
+        ",".join(names),
+        "--tool",
+        built / "cli" / "pool_churn",
+        "--out",
+        tmp_path,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     for name in names:
         document = conforms(tmp_path / f"{name.replace('/', '-')}.json")
@@ -127,9 +168,12 @@ def test_the_trace_follows_each_connection_through_the_pool(server, tmp_path):
 
 
 def test_without_its_variable_the_trace_changes_nothing():
-    done = subprocess.run([sys.executable, "-c", "import sys; print([f for f in sys.meta_path if 'AfterImport' in repr(f)])"],
-                          env={**os.environ, "PYTHONPATH": str(BENCH / "pool_trace"), "TREADLE_POOL_TRACE": ""},
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; print([f for f in sys.meta_path if 'AfterImport' in repr(f)])"],
+        env={**os.environ, "PYTHONPATH": str(BENCH / "pool_trace"), "TREADLE_POOL_TRACE": ""},
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -137,7 +181,9 @@ def shaped(name, quiescent, spin_us):
     """A loop as pool_churn.py makes it."""
     import pool_churn
 
-    return pool_churn.factory(types.SimpleNamespace(loop=name, turn=pool_churn.TURNS[quiescent], spin_us=spin_us))()
+    return pool_churn.factory(
+        types.SimpleNamespace(loop=name, turn=pool_churn.TURNS[quiescent], spin_us=spin_us)
+    )()
 
 
 @pytest.mark.parametrize("name", ["asyncio", "treadle"])
@@ -188,5 +234,12 @@ def test_an_arm_names_loop_turn_and_spin():
     import pool_churn
 
     assert pool_churn.shape_of("treadle") == ["--loop", "treadle", "--turn", "generation", "--spin-us", "0"]
-    assert pool_churn.shape_of("asyncio/quiescent/50") == ["--loop", "asyncio", "--turn", "quiescent", "--spin-us", "50"]
+    assert pool_churn.shape_of("asyncio/quiescent/50") == [
+        "--loop",
+        "asyncio",
+        "--turn",
+        "quiescent",
+        "--spin-us",
+        "50",
+    ]
     assert pool_churn.shape_of("treadle#2/generation")[1] == "treadle"

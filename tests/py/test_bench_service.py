@@ -1,4 +1,5 @@
-"""The full service as a measurement: its smoke run, what the load generators say, and what other processes disturb."""
+"""The full service as a measurement: its smoke run, what the load generators say, and what other processes
+disturb."""
 import collections
 import http.server
 import os
@@ -26,16 +27,30 @@ import service  # noqa: E402
 import service_config  # noqa: E402
 
 pytestmark = pytest.mark.timeout(300)
-FIGURES = {"ops": 10, "wall_us": 1.0, "cpu_us": 2.0, "rate": 5.0, "cpu": 2.0, "sessions": 0.0, "p50": 1.0, "p99": 2.0,
-           "http": {"status": {"200": 10}, "errors": {}}, "extra": {}}
+FIGURES = {
+    "ops": 10,
+    "wall_us": 1.0,
+    "cpu_us": 2.0,
+    "rate": 5.0,
+    "cpu": 2.0,
+    "sessions": 0.0,
+    "p50": 1.0,
+    "p99": 2.0,
+    "http": {"status": {"200": 10}, "errors": {}},
+    "extra": {},
+}
 
 
 @pytest.mark.parametrize("loop", ["treadle", "asyncio"])
 def test_the_service_answers_on_its_loop_and_the_figures_fit_the_schema(loop, tmp_path):
     for package in ("granian", "litestar", "sqlalchemy", "asyncpg", "redis", "nats"):
         pytest.importorskip(package)
-    done = subprocess.run([sys.executable, BENCH / "service.py", "--smoke", "--arms", loop, "--out", tmp_path],
-                          capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        [sys.executable, BENCH / "service.py", "--smoke", "--arms", loop, "--out", tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     document = conforms(tmp_path / f"{loop}.json")
     assert len(document["samples"]) == 6 * len(service.FIGURES)
@@ -52,20 +67,34 @@ def write(tmp_path, text):
 GOOD = 'name = "x"\ncommand = ["true"]\n[[request]]\nname = "a"\npath = "/a"\n'
 
 
-@pytest.mark.parametrize("text, wrong", [
-    ("", "[[request]]: at least one"), (GOOD.replace('name = "x"\n', ""), "name: is missing"),
-    (GOOD.replace('"x"', "3"), "name: a text, got 3"), ('name = "x"\ncommand = "true"', "[[request]]: at least one"),
-    ("nonsense", "Expected"), (GOOD + 'body = 3', "[[request]] 1: body: a text"),
-    (GOOD + 'method = "FETCH"', "[[request]] 1: method: one of GET"), (GOOD + "weight = 0", "weight: above 0"),
-    (GOOD + "weight = true", "weight: above 0"), (GOOD + 'colour = "red"', "[[request]] 1: colour: no such member; there are name"),
-    (GOOD.replace('"/a"', '"a"'), "path: a path that begins with /"), (GOOD + '[[request]]\nname = "a"\npath = "/b"', "each name once"),
-    (GOOD + '[pin]\napp = "4096"', "[pin] app: processors out of"), (GOOD + '[cpu]\ncgroup = "/proc"', "[cpu] cgroup: a folder of cgroup"),
-    ('stop = "SIGNOTHING"\n' + GOOD, "stop: a signal's name"), ('folder = "/no/such/folder"\n' + GOOD, "folder: a folder that is there"),
-    ('colour = "red"\n' + GOOD, "colour: no such member"), (GOOD + '[login]\npath = "/l"\nheader = "x"', "[login] header"),
-    (GOOD.replace('["true"]', "[]"), "command: at least the program"),
-    (GOOD + '[ready]\ntimeout_s = "long"', "[ready] timeout_s: a number"),
-])
-def test_a_file_that_cannot_be_used_is_refused_by_its_member_before_anything_is_started(text, wrong, tmp_path, capsys):
+@pytest.mark.parametrize(
+    "text, wrong",
+    [
+        ("", "[[request]]: at least one"),
+        (GOOD.replace('name = "x"\n', ""), "name: is missing"),
+        (GOOD.replace('"x"', "3"), "name: a text, got 3"),
+        ('name = "x"\ncommand = "true"', "[[request]]: at least one"),
+        ("nonsense", "Expected"),
+        (GOOD + 'body = 3', "[[request]] 1: body: a text"),
+        (GOOD + 'method = "FETCH"', "[[request]] 1: method: one of GET"),
+        (GOOD + "weight = 0", "weight: above 0"),
+        (GOOD + "weight = true", "weight: above 0"),
+        (GOOD + 'colour = "red"', "[[request]] 1: colour: no such member; there are name"),
+        (GOOD.replace('"/a"', '"a"'), "path: a path that begins with /"),
+        (GOOD + '[[request]]\nname = "a"\npath = "/b"', "each name once"),
+        (GOOD + '[pin]\napp = "4096"', "[pin] app: processors out of"),
+        (GOOD + '[cpu]\ncgroup = "/proc"', "[cpu] cgroup: a folder of cgroup"),
+        ('stop = "SIGNOTHING"\n' + GOOD, "stop: a signal's name"),
+        ('folder = "/no/such/folder"\n' + GOOD, "folder: a folder that is there"),
+        ('colour = "red"\n' + GOOD, "colour: no such member"),
+        (GOOD + '[login]\npath = "/l"\nheader = "x"', "[login] header"),
+        (GOOD.replace('["true"]', "[]"), "command: at least the program"),
+        (GOOD + '[ready]\ntimeout_s = "long"', "[ready] timeout_s: a number"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_by_its_member_before_anything_is_started(
+    text, wrong, tmp_path, capsys
+):
     with pytest.raises(SystemExit) as ended:
         service_config.load(write(tmp_path, text))
     assert ended.value.code == 2
@@ -84,7 +113,9 @@ def test_a_kind_of_request_that_is_none_is_refused_with_the_list_of_those_that_a
 def snippets(page):
     """The page's code by language, in order."""
     found = {}
-    for language, text in re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL):
+    for language, text in re.findall(
+        r"^```(\w+)\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL
+    ):
         found.setdefault(language, []).append(text)
     return found
 
@@ -102,12 +133,20 @@ def own_service(tmp_path):
 def test_the_service_of_the_page_is_measured_as_written_there(tmp_path):
     command, more = own_service(tmp_path)
     assert more[:1] == ["--arms"]
-    done = subprocess.run([*command, "--arms", "treadle,asyncio", "--smoke", "--out", tmp_path / "out"], capture_output=True, text=True,
-                          timeout=120)
+    done = subprocess.run(
+        [*command, "--arms", "treadle,asyncio", "--smoke", "--out", tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     for arm in ("treadle", "asyncio"):
         document = conforms(tmp_path / "out" / f"{arm}.json")
-        assert {sample["case"].partition("_")[0] for sample in document["samples"]} == {"list", "place", "mix"}
+        assert {sample["case"].partition("_")[0] for sample in document["samples"]} == {
+            "list",
+            "place",
+            "mix",
+        }
         assert all(sample["ok"] for sample in document["samples"]), document["samples"]
         assert not [sample for sample in document["samples"] if sample["case"].endswith("_sessions")]
 
@@ -115,9 +154,25 @@ def test_the_service_of_the_page_is_measured_as_written_there(tmp_path):
 def test_a_signal_in_the_middle_of_a_service_leaves_nothing_of_it(tmp_path):
     command, _ = own_service(tmp_path)
     mark = uuid.uuid4().hex
-    process = subprocess.Popen([*command, "--arms", "treadle,asyncio", "--rounds", "100", "--seconds", "1", "--concurrency", "4",
-                                "--out", tmp_path / "out"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env={**os.environ, "TDL_TEST_MARK": mark})
+    process = subprocess.Popen(
+        [
+            *command,
+            "--arms",
+            "treadle,asyncio",
+            "--rounds",
+            "100",
+            "--seconds",
+            "1",
+            "--concurrency",
+            "4",
+            "--out",
+            tmp_path / "out",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TDL_TEST_MARK": mark},
+    )
     while not (tmp_path / "out" / "treadle.json").exists():
         assert process.poll() is None, process.communicate()
     process.send_signal(signal.SIGTERM)
@@ -132,12 +187,23 @@ def test_a_signal_in_the_middle_of_a_service_leaves_nothing_of_it(tmp_path):
     ("/loop", "runs on"), ("app:app", "does not answer at /docs")])
 def test_a_service_that_cannot_be_measured_fails_its_rows_and_says_why(change, why, tmp_path):
     command, _ = own_service(tmp_path)
-    wrong = {'"secret"}': '"guess"}', "access_token": "no_token", "/loop": "/openapi.json", "app:app": "app:none"}[change]
+    wrong = {
+        '"secret"}': '"guess"}',
+        "access_token": "no_token",
+        "/loop": "/openapi.json",
+        "app:app": "app:none",
+    }[change]
     write(tmp_path, (tmp_path / "service.toml").read_text().replace(change, wrong))
-    done = subprocess.run([*command, "--arms", "asyncio", "--smoke", "--out", tmp_path / "out"], capture_output=True, text=True,
-                          timeout=120)
+    done = subprocess.run(
+        [*command, "--arms", "asyncio", "--smoke", "--out", tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 1 and why in done.stdout, done.stdout + done.stderr
-    assert all(sample["kind"] == "failed" for sample in conforms(tmp_path / "out" / "asyncio.json")["samples"])
+    assert all(
+        sample["kind"] == "failed" for sample in conforms(tmp_path / "out" / "asyncio.json")["samples"]
+    )
 
 
 def test_a_mix_reaches_the_service_by_its_weights(tmp_path):
@@ -159,19 +225,30 @@ def test_a_mix_reaches_the_service_by_its_weights(tmp_path):
             pass
 
     Request = service_config.Request
-    kinds = [Request("a", "/a?x=1", headers={"X-Kind": 'q"uo\\te'}, weight=3), Request("b", "/b", method="POST", body='{"é": 1}', weight=1)]
+    kinds = [
+        Request("a", "/a?x=1", headers={"X-Kind": 'q"uo\\te'}, weight=3),
+        Request("b", "/b", method="POST", body='{"é": 1}', weight=1),
+    ]
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         load = harness.load("wrk", f"http://127.0.0.1:{server.server_port}", kinds, 4, 1, {"Cookie": "k=v"})
         server.shutdown()
     assert load.requests > 50 and set(load.status) == {"2xx"}
-    first, second = ("GET", "/a?x=1", 'q"uo\\te', "k=v", b""), ("POST", "/b", None, "k=v", '{"é": 1}'.encode())
+    first, second = ("GET", "/a?x=1", 'q"uo\\te', "k=v", b""), (
+        "POST",
+        "/b",
+        None,
+        "k=v",
+        '{"é": 1}'.encode(),
+    )
     assert set(seen) == {first, second} and 2 < seen[first] / seen[second] < 4.5
 
 
 def test_wrk_is_read_with_its_errors():
-    said = ('Running 1s test\nREPORT {"requests": 100, "us": 2000000, "p50_us": 1500, "p99_us": 9000, "connect": 0, '
-            '"read": 3, "write": 0, "timeout": 1, "status": 7}\n')
+    said = (
+        'Running 1s test\nREPORT {"requests": 100, "us": 2000000, "p50_us": 1500, "p99_us": 9000, "connect": 0, '
+        '"read": 3, "write": 0, "timeout": 1, "status": 7}\n'
+    )
     seen = harness.read_wrk(said)
     assert (seen.requests, seen.seconds, seen.p50_ms, seen.p99_ms) == (93, 2, 1.5, 9)
     assert seen.http == {"status": {"2xx": 93, "4xx or 5xx": 7}, "errors": {"read": 3, "timeout": 1}}
@@ -181,8 +258,14 @@ def test_wrk_is_read_with_its_errors():
 
 def oha(status, errors):
     import json
-    return json.dumps({"summary": {"total": 2.0, "requestsPerSec": 50.0}, "latencyPercentiles": {"p50": 0.0015, "p99": 0.009},
-                       "statusCodeDistribution": status, "errorDistribution": errors})
+    return json.dumps(
+        {
+            "summary": {"total": 2.0, "requestsPerSec": 50.0},
+            "latencyPercentiles": {"p50": 0.0015, "p99": 0.009},
+            "statusCodeDistribution": status,
+            "errorDistribution": errors,
+        }
+    )
 
 
 @pytest.mark.parametrize("status, errors, ok", [
@@ -208,7 +291,9 @@ def test_a_failed_row_is_left_out_of_the_comparison_and_counted():
 
     good = service.samples_of("count", "count read", 16, service.FIGURES, **FIGURES)
     bad = service.samples_of("count", "count read", 16, service.FIGURES, error="RuntimeError: gone")
-    wrong = service.samples_of("count", "count read", 16, service.FIGURES, **{**FIGURES, "http": {"status": {"200": 9, "500": 1}}})
+    wrong = service.samples_of(
+        "count", "count read", 16, service.FIGURES, **{**FIGURES, "http": {"status": {"200": 9, "500": 1}}}
+    )
     found = comparison.compare([document("treadle", good, bad, wrong), document("asyncio", good, good, good)])
     assert found.failed == 2 * len(service.FIGURES)
     row = next(row for row in found.rows if row.name == "count_c16_rate")
@@ -220,7 +305,9 @@ def test_a_failed_row_is_left_out_of_the_comparison_and_counted():
     ([0.9, 0.02], 2, 0.02, False),
     ([0.9, 0.5, 0.7], 3, 0.5, True),
 ])
-def test_a_disturbed_row_is_measured_again_and_marked_when_it_stays_so(foreign, tries, kept, noisy, monkeypatch):
+def test_a_disturbed_row_is_measured_again_and_marked_when_it_stays_so(
+    foreign, tries, kept, noisy, monkeypatch
+):
     left = iter(foreign)
 
     def measure(*_):

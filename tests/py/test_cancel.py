@@ -1,12 +1,14 @@
-"""Every await of the package, canceled at every suspension and behind every completion, and its descriptors given to others at once.
+"""Every await of the package, canceled at every suspension and behind every completion, and its descriptors
+given to others at once.
 
-A case makes its world (sockets, files), names an operation, what makes it end, and what must hold behind it. The driver cancels
-the operation's task at its k-th suspension at one of several moments (WHEN), closes what the case owns as soon as the task has
-ended, and opens victims, which get the numbers that became free then or in the next turns: files and socket pairs that hold a known
-pattern. Afterwards no victim has changed, no byte was lost or came twice, and no descriptor or task is left.
+A case makes its world (sockets, files), names an operation, what makes it end, and what must hold behind it.
+The driver cancels the operation's task at its k-th suspension at one of several moments (WHEN), closes what
+the case owns as soon as the task has ended, and opens victims, which get the numbers that became free then or
+in the next turns: files and socket pairs that hold a known pattern. Afterwards no victim has changed, no byte
+was lost or came twice, and no descriptor or task is left.
 
-TREADLE_CANCEL_CASES=100000 runs as many cases (a sample runs without it), TREADLE_CANCEL_SEED chooses others, and
-TREADLE_CANCEL_FOLDER keeps their files elsewhere: in a file system in memory they run ten times as fast.
+TREADLE_CANCEL_CASES=100000 runs as many cases (a sample runs without it), TREADLE_CANCEL_SEED chooses others,
+and TREADLE_CANCEL_FOLDER keeps their files elsewhere: in a file system in memory they run ten times as fast.
 """
 import asyncio
 import asyncio.subprocess as sp
@@ -106,7 +108,8 @@ class Victims:
 
 
 class World:
-    """What a case works with. What it makes by own() is closed as soon as the task has ended; what keep() gets, at the end."""
+    """What a case works with. What it makes by own() is closed as soon as the task has ended; what keep()
+    gets, at the end."""
 
     def __init__(self, loop, folder, certificate, rng, contexts):
         self.loop, self.folder, self.certificate, self.rng = loop, str(folder), certificate, rng
@@ -178,7 +181,8 @@ def rest_of(sock):
 
 
 class Plan:
-    """operation(): a coroutine; act(): lets it end; check(got): what must hold, got is None if it was canceled."""
+    """operation(): a coroutine; act(): lets it end; check(got): what must hold, got is None if it was
+    canceled."""
 
     def __init__(self, operation, act=None, check=None, end=None):
         self.operation, self.act, self.check, self.end = operation, act, check, end
@@ -388,7 +392,9 @@ async def create_connection_by_name(w):
 @case
 async def create_connection_raced(w):
     port = w.keep(w.listener()).getsockname()[1]
-    return connecting(w, lambda: w.loop.create_connection(asyncio.Protocol, "localhost", port, happy_eyeballs_delay=0.001))
+    return connecting(
+        w, lambda: w.loop.create_connection(asyncio.Protocol, "localhost", port, happy_eyeballs_delay=0.001)
+    )
 
 
 @case
@@ -593,7 +599,8 @@ async def tls_streams(w):
         asyncio.open_connection(sock=a, ssl=client_context(w.certificate), server_hostname="localhost"),
         w.loop.connect_accepted_socket(lambda: protocol, b, ssl=server_context(w.certificate)))
     peer = asyncio.StreamWriter(transport, protocol, accepted, w.loop)
-    w.behind += [lambda end=end: end.transport.abort() for end in (writer, peer)]  # a writer that is dropped closes
+    # A writer that is dropped closes.
+    w.behind += [lambda end=end: end.transport.abort() for end in (writer, peer)]
     return (reader, writer), (accepted, peer)
 
 
@@ -780,7 +787,9 @@ def reader_of(name, mode, operate, size=len(CONTENT)):
     """A file object reads on behind a cancel as if the operation had happened, or had not."""
     async def make(w):
         path = w.file(CONTENT)
-        file = await fileio.open(path, mode, buffering=w.rng.choice((-1, 16)), **({} if "b" in mode else {"encoding": "ascii"}))
+        file = await fileio.open(
+            path, mode, buffering=w.rng.choice((-1, 16)), **({} if "b" in mode else {"encoding": "ascii"})
+        )
         w.behind.append(file.close)
         before = await file.read(w.rng.choice((0, 5)))
         whole = CONTENT if "b" in mode else CONTENT.decode()
@@ -885,7 +894,8 @@ async def file_close(w):
 
 
 def context_of(name, operate, prepare=None):
-    """A single operation of a context, on each engine; its descriptors are closed as soon as its task has ended."""
+    """A single operation of a context, on each engine; its descriptors are closed as soon as its task has
+    ended."""
     for engine in ENGINES:
         async def make(w, engine=engine):
             files = w.context(engine)
@@ -950,7 +960,9 @@ def splice_of(engine):
                     await asyncio.sleep(0)
             assert w.bytes_of(path) + left == sent
 
-        return Plan(lambda: _awaited(files.splice(r, None, target, 0, 100)), lambda: os.write(wr, sent), check)
+        return Plan(
+            lambda: _awaited(files.splice(r, None, target, 0, 100)), lambda: os.write(wr, sent), check
+        )
 
     make.__name__ = f"context_splice_{engine}"
     own_case(make)
@@ -999,7 +1011,8 @@ class Canceler:
             self.loop.call_soon(self.task.cancel)
         elif self.when == "with the result":
             waits_for.add_done_callback(lambda _: self.task.cancel())
-        else:  # the task's own callback comes first, this one cancels before the step that it schedules, or behind
+        # The task's own callback comes first, this one cancels before the step that it schedules, or behind.
+        else:
             self.loop.call_soon(waits_for.add_done_callback, lambda _: self.task.cancel())
 
 
@@ -1113,8 +1126,17 @@ class Runner:
             nonlocal before
             before = descriptors()
             count = await asyncio.wait_for(
-                run_case(self.loop, make, World(self.loop, self.folder, self.certificate, random.Random(seed), self.contexts),
-                         k, when, acts_in, victims), 30)
+                run_case(
+                    self.loop,
+                    make,
+                    World(self.loop, self.folder, self.certificate, random.Random(seed), self.contexts),
+                    k,
+                    when,
+                    acts_in,
+                    victims,
+                ),
+                30,
+            )
             for _ in range(2000):  # a worker parts with a descriptor of its own a moment later
                 if descriptors() <= before and asyncio.all_tasks() == {asyncio.current_task()}:
                     break
@@ -1140,9 +1162,20 @@ class Runner:
 
 
 # What asyncio itself loses: docs/asyncio-compat.md has the reasons.
-ASYNCIO_LOSES = {"sock_recv", "sock_recv_into", "sock_recvfrom", "sock_recvfrom_into", "sock_accept",
-                 "create_connection_raced", "create_server", "start_server", "create_unix_server", "subprocess_exec",
-                 "sendfile", "sock_sendfile"}
+ASYNCIO_LOSES = {
+    "sock_recv",
+    "sock_recv_into",
+    "sock_recvfrom",
+    "sock_recvfrom_into",
+    "sock_accept",
+    "create_connection_raced",
+    "create_server",
+    "start_server",
+    "create_unix_server",
+    "subprocess_exec",
+    "sendfile",
+    "sock_sendfile",
+}
 SAMPLE = 300 if SANITIZED else 1500
 
 
@@ -1155,9 +1188,12 @@ def cases_of(arm):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("arm", ["asyncio", "treadle"])
 def test_a_cancel_anywhere_loses_and_overwrites_nothing(arm, mode, tmp_path, certificate):
-    """Every case at every suspension, a sample of the moments; or as many cases as the environment says, on treadle."""
+    """Every case at every suspension, a sample of the moments; or as many cases as the environment says, on
+    treadle."""
     folder = os.environ.get("TREADLE_CANCEL_FOLDER", tmp_path)
-    runner = Runner(reference_loop if arm == "asyncio" else subject_loop, mode == "debug", folder, certificate)
+    runner = Runner(
+        reference_loop if arm == "asyncio" else subject_loop, mode == "debug", folder, certificate
+    )
     rng = random.Random(SEED)
     cases = cases_of(arm)
     count = 0
@@ -1171,8 +1207,14 @@ def test_a_cancel_anywhere_loses_and_overwrites_nothing(arm, mode, tmp_path, cer
                     count += 1
         while count < (max(CASES // 2, SAMPLE) if arm == "treadle" else SAMPLE // 4):
             name = rng.choice(list(cases))
-            runner.run(name, cases[name], rng.randint(1, runner.suspensions[name] + 1), rng.choice(WHEN), rng.randrange(4),
-                       rng.randrange(1 << 30))
+            runner.run(
+                name,
+                cases[name],
+                rng.randint(1, runner.suspensions[name] + 1),
+                rng.choice(WHEN),
+                rng.randrange(4),
+                rng.randrange(1 << 30),
+            )
             count += 1
             if count % 1000 == 0:
                 print(count, "cases", flush=True)

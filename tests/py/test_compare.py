@@ -56,8 +56,14 @@ def test_each_round_counts_once_however_many_samples_it_has():
 
 
 def test_files_of_one_arm_are_further_rounds_whatever_order_the_arms_ran_in():
-    row = only_row(rounds("treadle", 1.0), rounds("uvloop", 4.0), rounds("uvloop", 2.0), rounds("treadle", 3.0),
-                   rounds("treadle", 2.0), rounds("uvloop", 3.0))
+    row = only_row(
+        rounds("treadle", 1.0),
+        rounds("uvloop", 4.0),
+        rounds("uvloop", 2.0),
+        rounds("treadle", 3.0),
+        rounds("treadle", 2.0),
+        rounds("uvloop", 3.0),
+    )
     assert [(c.median, c.low, c.high, c.rounds) for c in row.cells.values()] == [(2, 1, 3, 3), (3, 2, 4, 3)]
 
 
@@ -108,7 +114,9 @@ def test_failed_samples_are_counted_and_left_out():
 
 def test_a_round_that_others_disturbed_is_marked():
     quiet, noisy = {"extra": {"noisy": False}}, {"extra": {"noisy": True}}
-    found = compared(document("treadle", sample(1, 0, **quiet), sample(3, 1, **noisy)), rounds("uvloop", 5, 6))
+    found = compared(
+        document("treadle", sample(1, 0, **quiet), sample(3, 1, **noisy)), rounds("uvloop", 5, 6)
+    )
     assert {arm: cell.noisy for arm, cell in found.rows[0].cells.items()} == {"treadle": 1, "uvloop": 0}
     assert compare_print.cell_text(found.rows[0], "treadle", {}).endswith("~")
     assert "~ marks 1 figures" in compare_print.text(found)
@@ -158,15 +166,21 @@ def test_a_row_that_an_arm_did_not_run_is_left_open():
     ("lowest", 4.0, True),
 ])
 def test_a_target_is_a_ratio_to_what_ran_beside_it(expression, limit, met):
-    row = only_row(rounds("treadle", 3, 3), rounds("uvloop", 6, 6), rounds("asyncio", 4, 4), targets=[expression])
+    row = only_row(
+        rounds("treadle", 3, 3), rounds("uvloop", 6, 6), rounds("asyncio", 4, 4), targets=[expression]
+    )
     (target,) = row.targets
     assert target.limit == (None if limit is None else pytest.approx(limit))
     assert target.met is met
 
 
-@pytest.mark.parametrize("mine, other, met", [((3, 4, 5), (4, 5, 6), True), ((5, 6, 7), (4, 4, 5), True), ((6, 7), (4, 5), False)])
+@pytest.mark.parametrize(
+    "mine, other, met", [((3, 4, 5), (4, 5, 6), True), ((5, 6, 7), (4, 4, 5), True), ((6, 7), (4, 5), False)]
+)
 def test_the_lowest_may_also_be_one_whose_range_meets_the_lowest(mine, other, met):
-    row = only_row(rounds("treadle", *mine), rounds("uvloop", *other), rounds("asyncio", 9, 9), targets=["lowest"])
+    row = only_row(
+        rounds("treadle", *mine), rounds("uvloop", *other), rounds("asyncio", 9, 9), targets=["lowest"]
+    )
     assert row.targets[0].met is met
 
 
@@ -262,7 +276,12 @@ def test_the_command_writes_text_markdown_and_a_picture(tmp_path, capsys):
     for arm, value in (("treadle", 1.0), ("uvloop", 2.0), ("asyncio", 4.0)):
         files.append(tmp_path / f"{arm}.json")
         files[-1].write_text(json.dumps(rounds(arm, value, value + 0.5)))
-    assert compare.main([*map(str, files), "--markdown", str(tmp_path / "a.md"), "--png", str(tmp_path / "a.png")]) == 0
+    assert (
+        compare.main(
+            [*map(str, files), "--markdown", str(tmp_path / "a.md"), "--png", str(tmp_path / "a.png")]
+        )
+        == 0
+    )
     assert "1.25 [1.00..1.50]" in capsys.readouterr().out
     assert "**1.25 [1.00..1.50]**" in (tmp_path / "a.md").read_text()
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
@@ -270,14 +289,26 @@ def test_the_command_writes_text_markdown_and_a_picture(tmp_path, capsys):
 
 def test_the_command_shows_the_rows_asked_for(tmp_path, capsys):
     path = tmp_path / "treadle.json"
-    path.write_text(json.dumps(document("treadle", *(sample(1, case=case) for case in ("list_c16_p50", "list_c16_rate")))))
+    path.write_text(
+        json.dumps(document("treadle", *(sample(1, case=case) for case in ("list_c16_p50", "list_c16_rate"))))
+    )
     assert compare.main([str(path), "--case", "*_rate", "--format", "markdown"]) == 0
     printed = capsys.readouterr().out
     assert "| list_c16_rate |" in printed and "p50" not in printed
 
 
-@pytest.mark.parametrize("spoil", [
-    "", "[]", "nonsense", '{"arm": "a"}', "samples as text", "a sample without its unit", "a value that is text"])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        "",
+        "[]",
+        "nonsense",
+        '{"arm": "a"}',
+        "samples as text",
+        "a sample without its unit",
+        "a value that is text",
+    ],
+)
 def test_a_file_that_is_no_measurement_is_named_with_what_is_wrong(spoil, tmp_path, capsys):
     path = tmp_path / "broken.json"
     good = rounds("treadle", 1.0)
@@ -317,7 +348,12 @@ def test_the_comparison_as_json_has_all_of_it(tmp_path, capsys):
 
 def test_arms_are_rotated_so_that_none_always_goes_first():
     chosen = [arms.parse(name) for name in ("treadle", "uvloop", "asyncio")]
-    assert [arms.rotated(chosen, turn)[0].name for turn in range(4)] == ["treadle", "uvloop", "asyncio", "treadle"]
+    assert [arms.rotated(chosen, turn)[0].name for turn in range(4)] == [
+        "treadle",
+        "uvloop",
+        "asyncio",
+        "treadle",
+    ]
 
 
 def test_an_arm_names_its_loop_its_control_and_its_environment():
@@ -328,7 +364,11 @@ def test_an_arm_names_its_loop_its_control_and_its_environment():
             arms.parse(wrong)
     versioned, built = arms.parse("uvloop==0.22.1"), arms.parse("treadle@/a+b/c.whl#2+mmap")
     assert (versioned.loop, versioned.build) == ("uvloop", "==0.22.1")
-    assert (built.loop, built.build, built.env) == ("treadle", "/a+b/c.whl", {"MALLOC_MMAP_THRESHOLD_": "4194304"})
+    assert (built.loop, built.build, built.env) == (
+        "treadle",
+        "/a+b/c.whl",
+        {"MALLOC_MMAP_THRESHOLD_": "4194304"},
+    )
     assert arms.parse("my.module:make").module == "my.module"
 
 

@@ -1,5 +1,5 @@
-"""docs/asyncio-compat.md: each deviation that it tells of names a test that holds it, and the small ones that need no file of their own
-are held here, by what asyncio does and what treadle does."""
+"""docs/asyncio-compat.md: each deviation that it tells of names a test that holds it, and the small ones that
+need no file of their own are held here, by what asyncio does and what treadle does."""
 import ast
 import asyncio
 import concurrent.futures
@@ -29,7 +29,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs/asyncio-compat.md"
 VAR = contextvars.ContextVar("VAR", default="unset")
 
-# The page. Under these headings each paragraph tells of deviations; a table does in its last column, sentence by sentence.
+# The page. Under these headings each paragraph tells of deviations; a table does in its last column, sentence
+# by sentence.
 TOLD_IN_TEXT = ("Handles", "Transports", "nest_asyncio", "Audit events", "Servers", "Threads and forks")
 TABLES = {"Loop": 3, "Transports": 3, "Mended on all versions": 4}  # the columns before each
 MARK = re.compile(r"\[\^([\w-]+)\]")
@@ -136,8 +137,11 @@ def test_a_canceled_timer_leaves_the_loop_at_once():
         before = sum(isinstance(o, asyncio.TimerHandle) for o in gc.get_objects())
         for _ in range(50):
             loop.call_later(1000, Callback()).cancel()
-        return len(loop._scheduled) if hasattr(loop, "_scheduled") and type(loop) is asyncio.SelectorEventLoop else \
-            sum(isinstance(o, asyncio.TimerHandle) for o in gc.get_objects()) - before
+        return (
+            len(loop._scheduled)
+            if hasattr(loop, "_scheduled") and type(loop) is asyncio.SelectorEventLoop
+            else sum(isinstance(o, asyncio.TimerHandle) for o in gc.get_objects()) - before
+        )
 
     plain, ours = both(case)
     assert plain >= 50 and ours <= 0
@@ -170,7 +174,9 @@ def test_what_sock_recv_returns_is_no_coroutine_of_the_interpreter_and_waits_for
 def test_accepted_connections_have_no_delay_from_their_listener_and_no_task():
     async def case(loop):
         tasks = loop.create_future()
-        server = await loop.create_server(lambda: tasks.set_result(len(asyncio.all_tasks())) or asyncio.Protocol(), "127.0.0.1", 0)
+        server = await loop.create_server(
+            lambda: tasks.set_result(len(asyncio.all_tasks())) or asyncio.Protocol(), "127.0.0.1", 0
+        )
         delay = server.sockets[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         with socket.create_connection(server.sockets[0].getsockname()):
             made = await tasks
@@ -193,8 +199,12 @@ def test_handles_are_made_by_the_loop_alone():
 
 def test_transports_have_class_names_of_their_own(certificate):  # noqa: F811
     async def case(loop):
-        server = await asyncio.start_server(lambda r, w: w.close(), "127.0.0.1", 0, ssl=server_context(certificate))
-        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), ssl=client_context(certificate))
+        server = await asyncio.start_server(
+            lambda r, w: w.close(), "127.0.0.1", 0, ssl=server_context(certificate)
+        )
+        _, writer = await asyncio.open_connection(
+            *server.sockets[0].getsockname(), ssl=client_context(certificate)
+        )
         udp, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0))
         names = [type(t).__name__ for t in (writer.transport, writer.transport._ssl_protocol._transport, udp)]
         writer.transport.abort()
@@ -224,7 +234,9 @@ async def filled(loop, folder):
     path = os.path.join(folder, type(loop).__name__)
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     peer.bind(path)
-    transport, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, remote_addr=path, family=socket.AF_UNIX)
+    transport, _ = await loop.create_datagram_endpoint(
+        asyncio.DatagramProtocol, remote_addr=path, family=socket.AF_UNIX
+    )
     while transport.get_write_buffer_size() < 5000:
         transport.sendto(b"x" * 1000)
     return transport, peer
@@ -232,7 +244,9 @@ async def filled(loop, folder):
 
 def test_sendto_of_a_lost_endpoint_is_dropped():
     async def case(loop):
-        transport, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0))
+        transport, _ = await loop.create_datagram_endpoint(
+            asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0)
+        )
         transport.close()
         await turns(3)
         try:
@@ -308,7 +322,9 @@ def test_a_bytearray_of_get_buffer_is_filled_in_place_by_every_record(certificat
                     got.set_result(bytes(self.buffer[:count]))
 
         server = await loop.create_server(Buffered, "127.0.0.1", 0, ssl=server_context(certificate))
-        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), ssl=client_context(certificate))
+        _, writer = await asyncio.open_connection(
+            *server.sockets[0].getsockname(), ssl=client_context(certificate)
+        )
         writer.write(b"one")
         writer.write(b"two")
         data = await got
@@ -325,8 +341,12 @@ def test_the_marks_of_tls_are_numbers(certificate):  # noqa: F811
         __ge__ = __le__ = __gt__ = __lt__ = lambda self, other: True
 
     async def case(loop):
-        server = await asyncio.start_server(lambda r, w: w.close(), "127.0.0.1", 0, ssl=server_context(certificate))
-        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), ssl=client_context(certificate))
+        server = await asyncio.start_server(
+            lambda r, w: w.close(), "127.0.0.1", 0, ssl=server_context(certificate)
+        )
+        _, writer = await asyncio.open_connection(
+            *server.sockets[0].getsockname(), ssl=client_context(certificate)
+        )
         try:
             writer.transport.set_write_buffer_limits(high=Mark(), low=0)
         except TypeError:
@@ -349,7 +369,8 @@ import twin
 from sockets import made_by_loop
 events = []
 sys.addaudithook(lambda event, args: events.append(event) if event == "sys.addaudithook" else
-                 events.append(threading.current_thread() is threading.main_thread()) if event == "socket.getaddrinfo" else None)
+                 events.append(threading.current_thread() is threading.main_thread())
+                 if event == "socket.getaddrinfo" else None)
 
 async def main(loop):
     transport, _, peer = await made_by_loop(loop, asyncio.Protocol, "unix")
@@ -379,7 +400,12 @@ loop = treadle.new_event_loop()
 
 async def main():
     made = loop.create_future()
-    server = await loop.create_server(lambda: made.done() or made.set_result("made") or asyncio.Protocol(), "127.0.0.1", 0)
+    def factory():
+        if not made.done():
+            made.set_result("made")
+        return asyncio.Protocol()
+
+    server = await loop.create_server(factory, "127.0.0.1", 0)
     loop.set_exception_handler(lambda loop, context: print(context))
     shim.arm("accept4", 1, errno.ECONNABORTED)
     with socket.create_connection(server.sockets[0].getsockname()):
@@ -487,8 +513,12 @@ print(int in made)
 
 
 def test_a_class_in_the_place_of_asyncios_handle_is_not_noticed_by_itself(python):
-    """In a process of its own: a class that was changed a thousand times, as other tests do, has no version any more."""
-    assert [python("-c", HANDLE_CLASS, arm, check=True).stdout for arm in ("asyncio", "treadle")] == ["True\n", "False\n"]
+    """In a process of its own: a class that was changed a thousand times, as other tests do, has no version
+    any more."""
+    assert [python("-c", HANDLE_CLASS, arm, check=True).stdout for arm in ("asyncio", "treadle")] == [
+        "True\n",
+        "False\n",
+    ]
 
 
 def test_a_clock_that_is_written_into_the_loops_dictionary_is_not_noticed():

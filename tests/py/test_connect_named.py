@@ -1,4 +1,5 @@
-"""create_connection to a name: looked up and connected in C where nobody could tell, with asyncio's order, errors and cancels."""
+"""create_connection to a name: looked up and connected in C where nobody could tell, with asyncio's order,
+errors and cancels."""
 import asyncio
 import re
 import socket
@@ -7,8 +8,16 @@ import pytest
 
 from twin import twin
 
-NOTHING = {"ssl": None, "sock": None, "local_addr": None, "server_hostname": None, "ssl_handshake_timeout": None,
-           "ssl_shutdown_timeout": None, "happy_eyeballs_delay": None, "interleave": None}
+NOTHING = {
+    "ssl": None,
+    "sock": None,
+    "local_addr": None,
+    "server_hostname": None,
+    "ssl_handshake_timeout": None,
+    "ssl_shutdown_timeout": None,
+    "happy_eyeballs_delay": None,
+    "interleave": None,
+}
 
 
 def refusing():
@@ -80,7 +89,10 @@ async def test_addresses_are_tried_in_their_order_until_one_answers(t):
     sock, refused = refusing()
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_server(("127.0.0.2", 0)) as other:
         port = listener.getsockname()[1]
-        answer_with(t.loop, [row("127.0.0.1", refused), row("127.0.0.2", other.getsockname()[1]), row("127.0.0.1", port)])
+        answer_with(
+            t.loop,
+            [row("127.0.0.1", refused), row("127.0.0.2", other.getsockname()[1]), row("127.0.0.1", port)],
+        )
         await connect(t, "name", port)
     sock.close()
 
@@ -88,7 +100,12 @@ async def test_addresses_are_tried_in_their_order_until_one_answers(t):
 @twin
 async def test_addresses_that_all_refuse(t):
     sock, port = refusing()
-    for rows in ([row("127.0.0.1", port)], [row("127.0.0.1", port)] * 2, [row("127.0.0.1", port), row("127.0.0.2", port)], []):
+    for rows in (
+        [row("127.0.0.1", port)],
+        [row("127.0.0.1", port)] * 2,
+        [row("127.0.0.1", port), row("127.0.0.2", port)],
+        [],
+    ):
         answer_with(t.loop, rows)
         await connect(t, "name", port)
     sock.close()
@@ -106,7 +123,9 @@ async def test_an_address_with_a_scope_is_asyncios(t):
 async def test_a_canceled_connection_to_a_name_leaves_nothing(t):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         for turns in range(4):
-            task = t.loop.create_task(t.loop.create_connection(asyncio.Protocol, "localhost", listener.getsockname()[1]))
+            task = t.loop.create_task(
+                t.loop.create_connection(asyncio.Protocol, "localhost", listener.getsockname()[1])
+            )
             await t.turns(turns)
             if not task.done():
                 task.cancel()

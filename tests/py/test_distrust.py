@@ -1,6 +1,8 @@
-"""With each check of an inside of CPython, asyncio or libuv made to fail, treadle imports, says so, and its twin tests pass.
+"""With each check of an inside of CPython, asyncio or libuv made to fail, treadle imports, says so, and its
+twin tests pass.
 
-ground/cpython.h, ground/asyncio.h, poll/uvpriv.h and treadle/_asyncio.py list the checks and what is done without each.
+ground/cpython.h, ground/asyncio.h, poll/uvpriv.h and treadle/_asyncio.py list the checks and what is done
+without each.
 """
 import os
 import pathlib
@@ -19,7 +21,10 @@ CONCERNS = {
     "origin_depth": ("test_streams.py", "forgets_to_await or lines"),
     "method_defs": ("test_tcp.py", "write_in_connection_made or close_flushes_first"),
     "socket_numbers": ("test_tcp.py", "given_socket or accepted_socket or extra_info"),
-    "uv_handles": ("test_sockops.py", "sock_recv or sock_accept or while_data or replacing or reader_and_writer"),
+    "uv_handles": (
+        "test_sockops.py",
+        "sock_recv or sock_accept or while_data or replacing or reader_and_writer",
+    ),
     "flow_control": ("test_tcp.py", "echo or pause_and_resume or water_marks"),
     "task_registry": ("test_scheduling.py", "task"),
     "sslproto": ("test_tls.py", "(echo or start_tls or server) and not trusted and not refused"),
@@ -43,8 +48,13 @@ def without(check):
 
 
 def trusted(check):
-    program = "import treadle, treadle._asyncio as a; treadle.new_event_loop().close(); print(a.trusted | treadle._treadle._trusted())"
-    run = subprocess.run([sys.executable, "-c", program], env=without(check), capture_output=True, text=True, check=True)
+    program = (
+        "import treadle, treadle._asyncio as a; treadle.new_event_loop().close(); "
+        "print(a.trusted | treadle._treadle._trusted())"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], env=without(check), capture_output=True, text=True, check=True
+    )
     return eval(run.stdout)
 
 
@@ -66,6 +76,17 @@ def test_a_check_of_another_name_is_trusted():
 def test_without_it_the_twins_agree(check):
     assert not trusted(check)[check]
     file, chosen = CONCERNS[check]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(HERE / file), "-k", chosen]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        str(HERE / file),
+        "-k",
+        chosen,
+    ]
     run = subprocess.run(command, env=without(check), capture_output=True, text=True)
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-1000:]

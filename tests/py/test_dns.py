@@ -31,7 +31,8 @@ class Index:
         return "Index()"  # part of the names of tests, which must be the same in every process
 
 
-# (host, port, keywords, who answers): "inline" at once, "native" by a thread of the pool, "python" by asyncio's executor
+# (host, port, keywords, who answers): "inline" at once, "native" by a thread of the pool, "python" by
+# asyncio's executor
 SHAPES = [
     ("127.0.0.1", 80, {}, "inline"),
     ("127.0.0.1", 80, {"type": socket.SOCK_STREAM}, "inline"),
@@ -209,16 +210,23 @@ def test_a_lookup_may_be_made_before_the_loop_runs(t):
 
 @twin
 async def test_connections_look_their_names_up(t):
-    accepted = iter(["server of the first", "server of the second"])  # whose end comes first is the lookup's affair
-    server = await t.loop.create_server(lambda: t.recorder(next(accepted)), "localhost", 0, family=socket.AF_INET)
+    # Whose end comes first is the lookup's affair.
+    accepted = iter(["server of the first", "server of the second"])
+    server = await t.loop.create_server(
+        lambda: t.recorder(next(accepted)), "localhost", 0, family=socket.AF_INET
+    )
     port = server.sockets[0].getsockname()[1]
-    transport, _ = await t.loop.create_connection(lambda: t.recorder("client"), "localhost", port, family=socket.AF_INET)
+    transport, _ = await t.loop.create_connection(
+        lambda: t.recorder("client"), "localhost", port, family=socket.AF_INET
+    )
     transport.close()
     sock = socket.socket()
     sock.setblocking(False)
     await t.acall(t.loop.sock_connect(sock, ("localhost", port)))
     sock.close()
-    datagrams, _ = await t.loop.create_datagram_endpoint(asyncio.DatagramProtocol, ("localhost", 0), family=socket.AF_INET)
+    datagrams, _ = await t.loop.create_datagram_endpoint(
+        asyncio.DatagramProtocol, ("localhost", 0), family=socket.AF_INET
+    )
     datagrams.close()
     server.close()
     await server.wait_closed()
@@ -230,7 +238,9 @@ def test_connections_use_the_native_path(loop):
     async def main():
         server = await loop.create_server(asyncio.Protocol, "localhost", 0, family=socket.AF_INET)
         port = server.sockets[0].getsockname()[1]
-        transport, _ = await loop.create_connection(asyncio.Protocol, "localhost", port, family=socket.AF_INET)
+        transport, _ = await loop.create_connection(
+            asyncio.Protocol, "localhost", port, family=socket.AF_INET
+        )
         transport.close()
         datagrams, _ = await loop.create_datagram_endpoint(
             asyncio.DatagramProtocol, ("localhost", 0), family=socket.AF_INET
@@ -250,7 +260,9 @@ def test_connections_use_the_native_path(loop):
 @treadle_only
 def test_a_burst_starts_no_more_threads_than_slots(loop):
     async def main():
-        await asyncio.gather(*[loop.getaddrinfo("localhost", p, type=socket.SOCK_STREAM) for p in range(1000)])
+        await asyncio.gather(
+            *[loop.getaddrinfo("localhost", p, type=socket.SOCK_STREAM) for p in range(1000)]
+        )
 
     loop.run_until_complete(main())
     info = loop._lookup_info()

@@ -1,4 +1,5 @@
-"""What is there to read is read to its end, though the kernel tells of it once: TCP transports and `sock_*`, against asyncio."""
+"""What is there to read is read to its end, though the kernel tells of it once: TCP transports and `sock_*`,
+against asyncio."""
 import array
 import asyncio
 import contextlib
@@ -145,7 +146,8 @@ async def test_a_low_water_mark_of_receiving_keeps_nothing_back_for_ever(t, size
 async def test_a_message_in_the_error_queue_hides_no_data(t, size):
     protocol = reader(t, size)
     a, peer = nonblocking_pair()
-    a.setsockopt(socket.SOL_SOCKET, 37, 0b10 | 0b10000 | 0b10000000)  # SO_TIMESTAMPING: software, of what is sent
+    # SO_TIMESTAMPING: software, of what is sent.
+    a.setsockopt(socket.SOL_SOCKET, 37, 0b10 | 0b10000 | 0b10000000)
     transport, _ = await t.loop.create_connection(lambda: protocol, sock=a)
     await t.turns(3)
     for i in range(20):
@@ -253,7 +255,8 @@ async def test_a_pause_and_a_resume_around_a_read_that_was_due_lose_nothing(t, s
     transport, peer = await raw(t, protocol)
     for round_ in range(1, 6):
         ran = t.loop.create_future()
-        # In the turn that finds the socket readable: the pause, the read, and the resume, since timers come last.
+        # In the turn that finds the socket readable: the pause, the read, and the resume, since timers come
+        # last.
         t.loop.call_soon(transport.pause_reading)
         t.loop.call_later(0, lambda ran=ran: (transport.resume_reading(), ran.set_result(None)))
         peer.sendall(b"0123456789")

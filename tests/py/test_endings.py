@@ -1,5 +1,5 @@
-"""Objects that hold each other in long chains, and objects that change what is being looked at: nothing recurses without end in
-C, and nothing is used after it is gone."""
+"""Objects that hold each other in long chains, and objects that change what is being looked at: nothing
+recurses without end in C, and nothing is used after it is gone."""
 import asyncio
 import gc
 import socket

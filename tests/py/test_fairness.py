@@ -209,7 +209,10 @@ def test_transports_get_data_through_a_chain(python, variant):
 
 
 def test_timers_and_remote_calls_get_through_a_chain(python, variant):
-    run(python, variant, """
+    run(
+        python,
+        variant,
+        """
         chain = Chain()
         delays, links, sent = [], [0], [None]
         def arrived():
@@ -221,8 +224,11 @@ def test_timers_and_remote_calls_get_through_a_chain(python, variant):
                 sent[0] = links[0]
                 if len(delays) % 2: loop.call_later(-1, arrived)
                 else:
-                    t = threading.Thread(target=loop.call_soon_threadsafe, args=(arrived,)); t.start(); t.join()
+                    t = threading.Thread(target=loop.call_soon_threadsafe, args=(arrived,))
+                    t.start()
+                    t.join()
             loop.call_soon(link)
         link()
         loop.run_forever()
-        """)
+        """,
+    )

@@ -1,4 +1,5 @@
-"""File contexts: the same operations on each engine and in each mode, in asyncio's loop, treadle's, and uvloop's if it is there."""
+"""File contexts: the same operations on each engine and in each mode, in asyncio's loop, treadle's, and
+uvloop's if it is there."""
 import asyncio
 import contextlib
 import ctypes
@@ -122,7 +123,12 @@ def test_errors_have_number_and_name(run, tmp_path):
                 await files.read(fd, 10, 0)
             finally:
                 os.close(fd)
-        for bad in (lambda: files.read("x", 1), lambda: files.read(0), lambda: files.write(0, "text"), lambda: files.open(3, 0)):
+        for bad in (
+            lambda: files.read("x", 1),
+            lambda: files.read(0),
+            lambda: files.write(0, "text"),
+            lambda: files.open(3, 0),
+        ):
             with pytest.raises(TypeError):
                 bad()
         with pytest.raises(ValueError):
@@ -139,8 +145,9 @@ def test_one_bad_descriptor_fails_alone(run, data):
 
     async def main():
         files = FileContext(mode="deferred", inline=False)
-        results = await asyncio.gather(*[files.read(1_000_000 if i == 7 else fd, 10, i * 10) for i in range(64)],
-                                       return_exceptions=True)
+        results = await asyncio.gather(
+            *[files.read(1_000_000 if i == 7 else fd, 10, i * 10) for i in range(64)], return_exceptions=True
+        )
         assert isinstance(results.pop(7), OSError)
         assert all(isinstance(part, bytes) and len(part) == 10 for part in results)
         files.close()
@@ -212,8 +219,14 @@ def test_closing_does_not_wait_for_another_program(run, engine, tmp_path):
 
     async def main():
         files = make(engine)
-        tasks = [asyncio.create_task(op) for op in (files.read(reader, 10), files.write(writer, b"x" * (1 << 20)),
-                                                    files.read_file(tmp_path / "fifo", 10))]
+        tasks = [
+            asyncio.create_task(op)
+            for op in (
+                files.read(reader, 10),
+                files.write(writer, b"x" * (1 << 20)),
+                files.read_file(tmp_path / "fifo", 10),
+            )
+        ]
         while files.caps()["submissions"] < 3:
             await asyncio.sleep(0)
         files.close()
@@ -257,7 +270,9 @@ def test_a_cancelled_open_leaves_no_descriptor(tmp_path):
 
     async def main():
         files = FileContext(mode="deferred")
-        tasks = [asyncio.create_task(files.open(tmp_path / f"f{i}", os.O_CREAT | os.O_WRONLY)) for i in range(20)]
+        tasks = [
+            asyncio.create_task(files.open(tmp_path / f"f{i}", os.O_CREAT | os.O_WRONLY)) for i in range(20)
+        ]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         for task in tasks:
@@ -307,13 +322,16 @@ def test_close_works_on_a_stopped_and_on_a_closed_loop():
             loop.close()
         files.close()
         if when == "stopped":
-            assert isinstance(loop.run_until_complete(asyncio.gather(task, return_exceptions=True))[0], OSError)
+            assert isinstance(
+                loop.run_until_complete(asyncio.gather(task, return_exceptions=True))[0], OSError
+            )
             loop.close()
     os.close(reader)
     os.close(writer)
 
 
-@pytest.mark.parametrize("inline, most", [(False, 128), (True, 400)])  # 128 woken; or 291 hits of 601 ns and some woken
+# 128 woken; or 291 hits of 601 ns and some woken.
+@pytest.mark.parametrize("inline, most", [(False, 128), (True, 400)])
 def test_a_crowd_goes_on_in_parts_that_let_others_run(run, inline, most, data):
     fd, content = data
 
@@ -377,7 +395,9 @@ def test_a_context_that_one_of_a_crowd_closes_leaves_nobody_waiting(run, data):
 
         parts = await asyncio.gather(*[reader(i) for i in range(600)], return_exceptions=True)
         assert parts[0] == content[:10]
-        assert all(part == content[10 * i: 10 * i + 10] or isinstance(part, OSError) for i, part in enumerate(parts))
+        assert all(
+            part == content[10 * i : 10 * i + 10] or isinstance(part, OSError) for i, part in enumerate(parts)
+        )
 
     run(main())
 
@@ -486,7 +506,11 @@ def test_each_callback_of_an_operation_is_called_whatever_the_others_raise(run, 
         return told
 
     told = run(main())
-    assert [type(t["exception"]) if isinstance(t, dict) else t for t in told] == [ValueError, asyncio.CancelledError, "called"]
+    assert [type(t["exception"]) if isinstance(t, dict) else t for t in told] == [
+        ValueError,
+        asyncio.CancelledError,
+        "called",
+    ]
     assert told[0]["message"].startswith("Exception in callback ")
 
 
@@ -701,15 +725,22 @@ def test_a_forked_child_reads_with_a_ring_of_its_own(data):
             os._exit(0 if asyncio.run(again()) == first else 1)
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """)
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(fd)], pass_fds=[fd], timeout=60, check=False,
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, str(fd)],
+        pass_fds=[fd],
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     assert done.returncode == 0
 
 
 # the earlier library's shape
 
 
-@pytest.mark.parametrize("module", fileio.variants_asyncio, ids=lambda module: module.__name__.rpartition(".")[2])
+@pytest.mark.parametrize(
+    "module", fileio.variants_asyncio, ids=lambda module: module.__name__.rpartition(".")[2]
+)
 def test_shaped_contexts_work_alike(run, module, data):
     fd, content = data
 
@@ -891,7 +922,8 @@ def test_an_operation_of_python_threads_submitted_again_keeps_its_first_awaiter(
 
 
 def test_importing_starts_no_thread(python):
-    """The C library's calls are cheaper in a process that never had a second one, and a fork is safe there."""
+    """The C library's calls are cheaper in a process that never had a second one, and a fork is safe
+    there."""
     code = textwrap.dedent("""
         import ctypes, treadle, treadle.fileio
         print(ctypes.c_char.in_dll(ctypes.CDLL(None), "__libc_single_threaded").value[0])

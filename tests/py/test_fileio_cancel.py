@@ -1,4 +1,5 @@
-"""A method of a file that is cancelled has happened or has not: nothing is lost, nothing comes twice, nothing is half done."""
+"""A method of a file that is cancelled has happened or has not: nothing is lost, nothing comes twice, nothing
+is half done."""
 import asyncio
 import fcntl
 import io
@@ -24,7 +25,8 @@ def run(request):
 
 
 def adopt(engine):
-    """Have the loop's files use an engine that answers nothing at once, so that everything waits and can be cancelled."""
+    """Have the loop's files use an engine that answers nothing at once, so that everything waits and can be
+    cancelled."""
     files = FileContext(engine=engine, inline=False)
     _contexts.adopt(asyncio.get_running_loop(), files)
     return files
@@ -35,7 +37,8 @@ class Cancelled(Exception):
 
 
 async def cut(dice, files, coroutine):
-    """Run it in a task that may be cancelled: at once, some turns later, or when the kernel is done and the loop does not know."""
+    """Run it in a task that may be cancelled: at once, some turns later, or when the kernel is done and the
+    loop does not know."""
     task = asyncio.ensure_future(coroutine)
     turns = dice.choice([None, None, 0, 1, 1, 2, 3])
     if turns is None:
@@ -53,8 +56,22 @@ async def cut(dice, files, coroutine):
 
 def some_step(dice):
     """A method, and what it does to a file in memory."""
-    name = dice.choice(["read", "read", "read1", "readinto", "readline", "write", "write", "write", "flush", "seek", "truncate",
-                        "tell"])
+    name = dice.choice(
+        [
+            "read",
+            "read",
+            "read1",
+            "readinto",
+            "readline",
+            "write",
+            "write",
+            "write",
+            "flush",
+            "seek",
+            "truncate",
+            "tell",
+        ]
+    )
     size = dice.choice([0, 1, 3, 10, 40, 200])
     if name == "write":
         return name, (bytes(dice.choices(b"abc\n", k=size)),)
@@ -146,7 +163,9 @@ def test_a_cancelled_read_of_a_text_file_takes_nothing(tmp_path, run, engine):
         found = []
         async with fileio.open(tmp_path / "text", encoding="utf-8") as file:
             while len("".join(found)) < len(text):
-                reads = dice.choice([lambda: file.read(dice.choice([1, 100, 9000, 20000])), file.readline, file.__anext__])
+                reads = dice.choice(
+                    [lambda: file.read(dice.choice([1, 100, 9000, 20000])), file.readline, file.__anext__]
+                )
                 try:
                     found.append(await cut(dice, files, reads()))
                     if dice.random() < 0.2:
@@ -176,7 +195,9 @@ def test_what_a_text_file_was_given_is_written_once(tmp_path, run, engine, mode)
         files = adopt(engine)
         (tmp_path / "text").write_text("")
         expected = ""
-        async with fileio.open(tmp_path / "text", mode, encoding="utf-16-le", buffering=dice.choice([-1, 1, 20])) as file:
+        async with fileio.open(
+            tmp_path / "text", mode, encoding="utf-16-le", buffering=dice.choice([-1, 1, 20])
+        ) as file:
             for n in range(30):
                 text = f"{n} €\n" * dice.choice([1, 5, 3000])
                 task = asyncio.ensure_future(cut(dice, files, file.write(text)))
@@ -210,7 +231,11 @@ def test_what_a_cancelled_read_of_a_pipe_would_have_got_is_for_the_next(run, eng
                     # Before or after the reader is there, whole lines or not.
                     piece = bytes(dice.choices(b"ab\n", k=dice.choice([1, 5, 100])))
                     early = dice.random() < 0.5
-                    task = asyncio.ensure_future(cut(dice, files, file.read1(dice.choice([1, 10, 1000])))) if early else None
+                    task = (
+                        asyncio.ensure_future(cut(dice, files, file.read1(dice.choice([1, 10, 1000]))))
+                        if early
+                        else None
+                    )
                     await asyncio.sleep(0)
                     os.write(write_end, piece)
                     sent += piece

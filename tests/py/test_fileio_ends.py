@@ -60,7 +60,8 @@ def test_loops_that_touched_files_leave_nothing(make_loop, tmp_path):
         with asyncio.Runner(loop_factory=make_loop) as runner:
             refs.append(weakref.ref(runner.get_loop()))
             runner.run(main())
-    # Only one that nobody could tell of its end may still be there, until the next one comes or the collector.
+    # Only one that nobody could tell of its end may still be there, until the next one comes or the
+    # collector.
     assert len(open_fds()) <= len(before) + 6
     gc.collect()
     assert [ref() for ref in refs if ref() is not None] == []
@@ -299,8 +300,14 @@ FORK = textwrap.dedent("""
 """)
 
 
-@pytest.mark.parametrize("factory, which", [("asyncio.SelectorEventLoop", "another"), ("treadle.new_event_loop", "another"),
-                                            ("treadle.new_event_loop", "the same")])
+@pytest.mark.parametrize(
+    "factory, which",
+    [
+        ("asyncio.SelectorEventLoop", "another"),
+        ("treadle.new_event_loop", "another"),
+        ("treadle.new_event_loop", "the same"),
+    ],
+)
 def test_a_forked_child_goes_on_with_the_file(python, tmp_path, factory, which):
     done = python("-c", FORK, os.fspath(tmp_path / "file"), factory, which, timeout=30)
     assert done.returncode == 0, done.stderr
@@ -329,7 +336,9 @@ def test_a_child_reads_behind_what_an_unbuffered_file_read(make_loop, tmp_path):
     async def main():
         async with fileio.open(tmp_path / "lines", "rb", buffering=0) as file:
             assert await file.readline() == b"one\n"
-            done = subprocess.run(["head", "-c", "4"], stdin=file.fileno(), stdout=subprocess.PIPE, check=True)
+            done = subprocess.run(
+                ["head", "-c", "4"], stdin=file.fileno(), stdout=subprocess.PIPE, check=True
+            )
             assert done.stdout == b"two\n"
             os.lseek(file.fileno(), 8, os.SEEK_SET)
             assert await file.readline() == b"three\n"
@@ -377,7 +386,10 @@ def test_an_unbuffered_read_of_a_pipe_gives_what_is_there(make_loop, buffering, 
                     os.write(write_end, piece)
                     found.append(await file.read(100))
             else:
-                threading.Timer(0, lambda: [os.write(write_end, b"abc"), os.write(write_end, b"defg"), os.close(write_end)]).start()
+                threading.Timer(
+                    0,
+                    lambda: [os.write(write_end, b"abc"), os.write(write_end, b"defg"), os.close(write_end)],
+                ).start()
                 found.append(await file.read(100))
         return found
 
@@ -418,7 +430,8 @@ def test_a_text_file_is_cut_where_its_buffer_is(make_loop, tmp_path):
 
 
 def test_threads_adopt_contexts_at_the_same_time():
-    """Loops that are not treadle's are looked through when another gets its context, in whatever thread that is."""
+    """Loops that are not treadle's are looked through when another gets its context, in whatever thread that
+    is."""
     class Open:
         def is_closed(self):
             return False

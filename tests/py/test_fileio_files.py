@@ -1,4 +1,5 @@
-"""treadle.fileio.open() on special files, the whole-file functions, and what becomes of files: see test_fileio_io.py for the rest."""
+"""treadle.fileio.open() on special files, the whole-file functions, and what becomes of files: see
+test_fileio_io.py for the rest."""
 import asyncio
 import io
 import os
@@ -77,8 +78,18 @@ def test_whole_files_go_round(tmp_path, run):
 
 def test_failures_are_those_of_io(tmp_path):
     (tmp_path / "readonly").write_bytes(b"x")
-    cases = [("none", "r"), (".", "r"), (".", "w"), ("none/below", "w"), ("readonly/below", "r"), ("readonly", "x"),
-             ("readonly", "z"), ("readonly", "rw"), ("readonly", "rbt"), ("bad\0name", "r")]
+    cases = [
+        ("none", "r"),
+        (".", "r"),
+        (".", "w"),
+        ("none/below", "w"),
+        ("readonly/below", "r"),
+        ("readonly", "x"),
+        ("readonly", "z"),
+        ("readonly", "rw"),
+        ("readonly", "rbt"),
+        ("bad\0name", "r"),
+    ]
 
     async def main():
         for name, mode in cases:
@@ -94,7 +105,17 @@ def test_failures_are_those_of_io(tmp_path):
 
 
 #: Every step is one that does not wait for another program.
-READS = [("read", 5), ("readline",), ("tell",), ("seek", 0), ("read", 3), ("seek", 2), ("seek", -1), ("seek", 0, 2), ("read",)]
+READS = [
+    ("read", 5),
+    ("readline",),
+    ("tell",),
+    ("seek", 0),
+    ("read", 3),
+    ("seek", 2),
+    ("seek", -1),
+    ("seek", 0, 2),
+    ("read",),
+]
 WRITES = [("write", b"x"), ("flush",), ("truncate", 0), ("truncate", -1)]
 ENDLESS = [("read", 5), *([("tell",), ("seek", 3)] if BOTH else []), ("read", 3)]
 SPECIAL = [
@@ -228,14 +249,23 @@ FULL_DISK = textwrap.dedent("""
 def test_a_small_disk_fills_up_as_it_does_for_io(tmp_path, engine):
     enter = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--map-root-user"]), "sh", "-c",
              'mount -t tmpfs -o size=64k none "$0" && exec "$@"', str(tmp_path)]
-    if shutil.which("unshare") is None or subprocess.run([*enter, "true"], capture_output=True, check=False).returncode != 0:
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*enter, "true"], capture_output=True, check=False).returncode != 0
+    ):
         pytest.skip("no tmpfs can be mounted here")
     try:
         fileio.FileContext(engine=engine).caps()
     except OSError as exc:
         pytest.skip(f"{engine} is not to be had here: {exc}")
-    done = subprocess.run([*enter, sys.executable, "-c", FULL_DISK, str(tmp_path), engine], capture_output=True, text=True,
-                          timeout=30, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    done = subprocess.run(
+        [*enter, sys.executable, "-c", FULL_DISK, str(tmp_path), engine],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -252,12 +282,15 @@ def test_transfers_at_the_position_begun_together_move_each_byte_once(tmp_path, 
             pytest.skip(f"{engine} is not to be had here: {exc}")
         with open(tmp_path / "in", "rb", buffering=0) as file:
             os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # so that the kernel has to wait for them
+            # So that the kernel has to wait for them.
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             got = await asyncio.gather(*[files.read(file.fileno(), 65536) for _ in pieces])
             assert sorted(got) == pieces
             assert file.tell() == 65536 * len(pieces)
         with open(tmp_path / "out", "w+b", buffering=0) as file:
-            assert await asyncio.gather(*[files.write(file.fileno(), piece) for piece in pieces]) == [65536] * len(pieces)
+            assert await asyncio.gather(*[files.write(file.fileno(), piece) for piece in pieces]) == [
+                65536
+            ] * len(pieces)
             got = (tmp_path / "out").read_bytes()
             assert sorted(got[i:i + 65536] for i in range(0, len(got), 65536)) == pieces
         files.close()

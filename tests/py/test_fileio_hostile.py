@@ -1,4 +1,5 @@
-"""File contexts and operations among objects that fight back, threads that come in between, and descriptors that are gone."""
+"""File contexts and operations among objects that fight back, threads that come in between, and descriptors
+that are gone."""
 import asyncio
 import contextlib
 import gc
@@ -129,21 +130,40 @@ def test_integers_out_of_range_are_refused_and_never_cut(tmp_path):
     files = FileContext()
     path = str(tmp_path / "f")
     calls = [
-        lambda n: files.open(path, n), lambda n: files.open(path, 0, n), lambda n: files.mkdir(path, n),
-        lambda n: files.unlink(path, n), lambda n: files.rename(path, path, n), lambda n: files.stat(path, n),
-        lambda n: files.fallocate(0, n, 0, 1), lambda n: files.read(n, 1), lambda n: files.readinto(n, bytearray(1)),
-        lambda n: files.readv(n, [bytearray(1)]), lambda n: files.write(n, b""), lambda n: files.writev(n, [b""]),
-        lambda n: files.fsync(n), lambda n: files.fdatasync(n), lambda n: files.close_fd(n), lambda n: files.stat(n),
-        lambda n: files.truncate(n, 0), lambda n: files.splice(n, None, 0, None, 1), lambda n: files.copy(0, 0, n, 0, 1),
-        lambda n: FileContext(max_requests=n), lambda n: FileContext(threads=n),
+        lambda n: files.open(path, n),
+        lambda n: files.open(path, 0, n),
+        lambda n: files.mkdir(path, n),
+        lambda n: files.unlink(path, n),
+        lambda n: files.rename(path, path, n),
+        lambda n: files.stat(path, n),
+        lambda n: files.fallocate(0, n, 0, 1),
+        lambda n: files.read(n, 1),
+        lambda n: files.readinto(n, bytearray(1)),
+        lambda n: files.readv(n, [bytearray(1)]),
+        lambda n: files.write(n, b""),
+        lambda n: files.writev(n, [b""]),
+        lambda n: files.fsync(n),
+        lambda n: files.fdatasync(n),
+        lambda n: files.close_fd(n),
+        lambda n: files.stat(n),
+        lambda n: files.truncate(n, 0),
+        lambda n: files.splice(n, None, 0, None, 1),
+        lambda n: files.copy(0, 0, n, 0, 1),
+        lambda n: FileContext(max_requests=n),
+        lambda n: FileContext(threads=n),
     ]
     for call in calls:
         for number in HUGE:
             with pytest.raises((OverflowError, ValueError)):
                 call(number)
     for number in HUGE[5:]:
-        for call in (lambda n: files.read(0, 1, n), lambda n: files.read(0, n), lambda n: files.truncate(0, n),
-                     lambda n: files.fallocate(0, 0, n, 1), lambda n: files.fallocate(0, 0, 0, n)):
+        for call in (
+            lambda n: files.read(0, 1, n),
+            lambda n: files.read(0, n),
+            lambda n: files.truncate(0, n),
+            lambda n: files.fallocate(0, 0, n, 1),
+            lambda n: files.fallocate(0, 0, 0, n),
+        ):
             with pytest.raises((OverflowError, ValueError, MemoryError)):
                 call(number)
     for seconds in (0, 0.0, -0.0):
@@ -258,7 +278,9 @@ def test_contexts_of_linux_aio_close_without_a_wait():
         files.close()
 
 
-@pytest.mark.parametrize("module", [module for module in fileio.variants_asyncio], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [module for module in fileio.variants_asyncio], ids=lambda module: module.__name__
+)
 @pytest.mark.parametrize("offset", [-1, -2, -(1 << 63)])
 def test_a_negative_offset_is_invalid_in_the_earlier_librarys_shape(module, offset, tmp_path):
     path = tmp_path / "f"

@@ -1,4 +1,5 @@
-"""Random sequences of every method on a file of treadle.fileio and on one of io.open: each step must give the same on both.
+"""Random sequences of every method on a file of treadle.fileio and on one of io.open: each step must give the
+same on both.
 
 TREADLE_TEST_EXAMPLES is how many sequences of each kind are run.
 """
@@ -28,8 +29,8 @@ for _engine in ("linux_uring", "linux_aio", "threads"):
         ENGINES.append(_engine)
     except OSError:
         pass
-# Before 3.13 io itself mixed up what was written and what was read ahead in files open for both; in files open for reading and
-# appending it still does, so those are compared with its unbuffered ones.
+# Before 3.13 io itself mixed up what was written and what was read ahead in files open for both; in files
+# open for reading and appending it still does, so those are compared with its unbuffered ones.
 MODES = ["r", "w", "a", "x", *(["r+", "w+", "x+"] if sys.version_info >= (3, 13) else [])]
 
 #: What treadle's binary files have more than io's unbuffered ones is in docs/fileio.md.
@@ -40,7 +41,8 @@ def kind(exc):
     if isinstance(exc, (StopIteration, StopAsyncIteration)):
         return "the end"
     if isinstance(exc, (io.UnsupportedOperation, TypeError)):
-        return "refused", None  # where both are true, which it is differs within io, by the argument and the version
+        # Where both are true, which it is differs within io, by the argument and the version.
+        return "refused", None
     return type(exc), getattr(exc, "errno", None)
 
 
@@ -100,16 +102,24 @@ class Pair:
         """How much of what it could give it gives is each one's own, as long as it gives something."""
         if not hasattr(self.reference, "read1"):
             return None, None
-        return await self.level(call(lambda: self.reference.read1(size)), await call_async(lambda: self.subject.read1(size)))
+        return await self.level(
+            call(lambda: self.reference.read1(size)), await call_async(lambda: self.subject.read1(size))
+        )
 
     async def step_readline(self, *args):
         if args == (0,) and isinstance(self.reference, (io.BufferedWriter, io.RawIOBase)):
             return None, None  # io's common readline() does nothing then, not even look whether it may
-        return call(lambda: self.reference.readline(*args)), await call_async(lambda: self.subject.readline(*args))
+        return call(lambda: self.reference.readline(*args)), await call_async(
+            lambda: self.subject.readline(*args)
+        )
 
     async def step_readinto1(self, size):
         found = await self.step_readinto(size, "readinto1")
-        parts = [bytes(part[1][:part[0]]) if isinstance(part[0], int) else part for part in found if part is not None]
+        parts = [
+            bytes(part[1][: part[0]]) if isinstance(part[0], int) else part
+            for part in found
+            if part is not None
+        ]
         return await self.level(*parts) if parts else found
 
     async def level(self, one, other):
@@ -119,8 +129,8 @@ class Pair:
         return one, other
 
     def line(self):
-        """The next line of the reference. A text file of io remembers that next() was called: its tell() refuses, and what was read
-        with a line outlives a write."""
+        """The next line of the reference. A text file of io remembers that next() was called: its tell()
+        refuses, and what was read with a line outlives a write."""
         if not isinstance(self.reference, io.TextIOBase):
             return next(self.reference)
         found = self.reference.readline()
@@ -145,17 +155,23 @@ class Pair:
     async def step_readlines(self, *args):
         if isinstance(self.reference, io.TextIOBase):
             return call(lambda: self.lines(*args)), await call_async(lambda: self.subject.readlines(*args))
-        return call(lambda: self.reference.readlines(*args)), await call_async(lambda: self.subject.readlines(*args))
+        return call(lambda: self.reference.readlines(*args)), await call_async(
+            lambda: self.subject.readlines(*args)
+        )
 
     async def step_iter(self):
-        return call(lambda: iter(self.reference) is self.reference), await call_async(lambda: aiter(self.subject) is self.subject)
+        return call(lambda: iter(self.reference) is self.reference), await call_async(
+            lambda: aiter(self.subject) is self.subject
+        )
 
     async def step_name(self):
         return [os.path.dirname(file.name) == os.path.dirname(path)
                 for file, path in zip((self.reference, self.subject), self.paths)]
 
     async def step_fileno(self):
-        return call(lambda: self.reference.fileno() == self.fds[0]), await call_async(lambda: self.subject.fileno() == self.fds[1])
+        return call(lambda: self.reference.fileno() == self.fds[0]), await call_async(
+            lambda: self.subject.fileno() == self.fds[1]
+        )
 
     async def step_flush(self):
         """What a flush brings, and where the kernel is then, others can see."""
@@ -175,14 +191,18 @@ class Pair:
     async def step_back(self, index):
         """Go to where one was, by the number that tell() gave then."""
         one, other = self.cookies[index % len(self.cookies)]
-        return (call(lambda: self.reference.seek(one) == one),
-                await call_async(lambda: self.subject.seek(other) if self.subject.closed else self.same(other)))
+        return (
+            call(lambda: self.reference.seek(one) == one),
+            await call_async(lambda: self.subject.seek(other) if self.subject.closed else self.same(other)),
+        )
 
     async def same(self, cookie):
         return await self.subject.seek(cookie) == cookie
 
     async def step_seek_text(self, offset, whence):
-        found = call(lambda: self.reference.seek(offset, whence)), await call_async(lambda: self.subject.seek(offset, whence))
+        found = call(lambda: self.reference.seek(offset, whence)), await call_async(
+            lambda: self.subject.seek(offset, whence)
+        )
         return [part & (1 << 64) - 1 if isinstance(part, int) else part for part in found]
 
     async def step_use(self):
@@ -205,7 +225,8 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def runners():
-    """For each engine a loop whose files use it; the kernel is slow in giving back what linux_aio takes for a context."""
+    """For each engine a loop whose files use it; the kernel is slow in giving back what linux_aio takes for a
+    context."""
     with contextlib.ExitStack() as stack:
         made = {}
         for engine in ENGINES:
@@ -219,7 +240,9 @@ def runners():
 def any_error(found):
     """What io's classes refuse alike by different exceptions."""
     if isinstance(found, (tuple, list)):
-        if len(found) == 2 and (isinstance(found[0], type) and issubclass(found[0], Exception) or found[0] == "refused"):
+        if len(found) == 2 and (
+            isinstance(found[0], type) and issubclass(found[0], Exception) or found[0] == "refused"
+        ):
             return "an error"
         return [any_error(part) for part in found]
     return found
@@ -240,7 +263,8 @@ async def walk(folder, content, mode, steps, options, reference_options=None):
     pair = Pair(reference, subject, paths)
     try:
         for name, *args in [*steps, ("close",), ("close",), ("read", 1)]:
-            if "a" in mode and name in ("tell", "seek"):  # where it is appended shows when a buffer is full: each one's own
+            # Where it is appended shows when a buffer is full: each one's own.
+            if "a" in mode and name in ("tell", "seek"):
                 call(reference.flush), await call_async(subject.flush)
             one, other = await pair.step(name, args)
             done.append((name, args, one))
@@ -276,22 +300,45 @@ def names(*these):
 
 SIZES = st.one_of(st.none(), st.integers(-2, 40), st.sampled_from([100, 5000, 9000, 70000]))
 WRONG = st.sampled_from(["x", 1.5, b"", [], object()])
-FLAT = names("closed", "readable", "writable", "seekable", "isatty", "fileno", "name", "mode", "iter", "use", "next", "next")
-BYTES = st.one_of(st.binary(max_size=30), st.lists(st.sampled_from([b"\n", b"ab", b"\r\n", b"longer"]), max_size=9).map(b"".join),
-                  st.integers(1, 70000).map(lambda size: b"0123456789abcde\n" * (size // 16)))
+FLAT = names(
+    "closed",
+    "readable",
+    "writable",
+    "seekable",
+    "isatty",
+    "fileno",
+    "name",
+    "mode",
+    "iter",
+    "use",
+    "next",
+    "next",
+)
+BYTES = st.one_of(
+    st.binary(max_size=30),
+    st.lists(st.sampled_from([b"\n", b"ab", b"\r\n", b"longer"]), max_size=9).map(b"".join),
+    st.integers(1, 70000).map(lambda size: b"0123456789abcde\n" * (size // 16)),
+)
 MANY = st.sampled_from([bytes, bytearray, memoryview])
 BINARY_STEP = st.one_of(
-    st.tuples(st.just("read"), SIZES), st.just(("read",)), st.just(("read1",)),
+    st.tuples(st.just("read"), SIZES),
+    st.just(("read",)),
+    st.just(("read1",)),
     st.tuples(st.sampled_from(["read1", "peek"]), st.integers(-1, 40)),
     st.tuples(st.sampled_from(["readinto", "readinto1"]), st.one_of(st.integers(0, 40), st.just(70000))),
-    st.tuples(st.just("readline"), SIZES), st.just(("readline",)),
-    st.tuples(st.just("readlines"), SIZES), st.just(("readlines",)),
+    st.tuples(st.just("readline"), SIZES),
+    st.just(("readline",)),
+    st.tuples(st.just("readlines"), SIZES),
+    st.just(("readlines",)),
     st.builds(lambda data, make: ("write", make(data)), BYTES, MANY),
     st.tuples(st.just("writelines"), st.lists(BYTES, max_size=4)),
-    st.tuples(st.just("seek"), st.integers(-5, 80), st.integers(-1, 4)), st.tuples(st.just("seek"), st.integers(0, 20)),
+    st.tuples(st.just("seek"), st.integers(-5, 80), st.integers(-1, 4)),
+    st.tuples(st.just("seek"), st.integers(0, 20)),
     st.tuples(st.just("seek"), st.integers(-30, 5), st.sampled_from([1, 2])),
-    st.tuples(st.just("truncate"), st.one_of(st.none(), st.integers(-1, 60))), st.just(("truncate",)),
-    names("tell", "flush", "flush", "tell"), FLAT,
+    st.tuples(st.just("truncate"), st.one_of(st.none(), st.integers(-1, 60))),
+    st.just(("truncate",)),
+    names("tell", "flush", "flush", "tell"),
+    FLAT,
     st.tuples(st.sampled_from(["read", "readline", "readlines", "seek", "truncate"]), WRONG),
     st.tuples(st.just("write"), st.sampled_from(["x", 5, None, [1]])),
     st.tuples(st.just("writelines"), st.sampled_from(["x", 5, None, [1], b"xy"])),
@@ -300,8 +347,12 @@ BINARY_STEP = st.one_of(
 
 def steps_of(step):
     """A few steps, rarely with a close before the end."""
-    return st.builds(lambda first, second, closed: [*first, *([("close",), *second] if closed else second)],
-                     st.lists(step, max_size=12), st.lists(step, max_size=5), st.sampled_from([False] * 4 + [True]))
+    return st.builds(
+        lambda first, second, closed: [*first, *([("close",), *second] if closed else second)],
+        st.lists(step, max_size=12),
+        st.lists(step, max_size=5),
+        st.sampled_from([False] * 4 + [True]),
+    )
 
 
 @COMMON
@@ -312,10 +363,17 @@ def test_binary_files_do_what_io_does(runners, tmp_path, content, mode, steps, b
 
 
 @COMMON
-@given(content=BYTES, steps=steps_of(BINARY_STEP), buffering=st.sampled_from([-1, 0, 2, 7, 16, 100]), engine=st.sampled_from(ENGINES))
-def test_a_file_open_for_reading_and_appending_does_what_ios_does_without_its_buffer(runners, tmp_path, content, steps, buffering,
-                                                                                     engine):
-    steps = [("read", -1) if step == ("read", -2) else step for step in steps]  # which the buffered one refuses
+@given(
+    content=BYTES,
+    steps=steps_of(BINARY_STEP),
+    buffering=st.sampled_from([-1, 0, 2, 7, 16, 100]),
+    engine=st.sampled_from(ENGINES),
+)
+def test_a_file_open_for_reading_and_appending_does_what_ios_does_without_its_buffer(
+    runners, tmp_path, content, steps, buffering, engine
+):
+    # Which the buffered one refuses.
+    steps = [("read", -1) if step == ("read", -2) else step for step in steps]
     runners[engine].run(walk(tmp_path, content, "a+b", steps, {"buffering": buffering}, {"buffering": 0}))
 
 
@@ -336,13 +394,34 @@ TEXT_STEP = st.one_of(
     st.tuples(st.just("write"), st.sampled_from([b"x", 5, None])),
     st.tuples(st.just("writelines"), st.sampled_from(["xyz", 5, None, [1]])),
 )
-ENCODINGS = ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32", "latin-1", "ascii", "utf-7", "gb18030", "iso2022_jp", None]
+ENCODINGS = [
+    "utf-8",
+    "utf-8-sig",
+    "utf-16",
+    "utf-16-be",
+    "utf-32",
+    "latin-1",
+    "ascii",
+    "utf-7",
+    "gb18030",
+    "iso2022_jp",
+    None,
+]
 
 
 @COMMON
-@given(content=TEXT, mode=st.sampled_from(MODES), steps=steps_of(TEXT_STEP), encoding=st.sampled_from(ENCODINGS),
-       newline=st.sampled_from([None, "", "\n", "\r", "\r\n"]), buffering=st.sampled_from([-1, -1, 1, 2, 50]),
-       errors=st.sampled_from([None, "strict", "replace", "surrogateescape"]), engine=st.sampled_from(ENGINES))
-def test_text_files_do_what_io_does(runners, tmp_path, content, mode, steps, encoding, newline, buffering, errors, engine):
+@given(
+    content=TEXT,
+    mode=st.sampled_from(MODES),
+    steps=steps_of(TEXT_STEP),
+    encoding=st.sampled_from(ENCODINGS),
+    newline=st.sampled_from([None, "", "\n", "\r", "\r\n"]),
+    buffering=st.sampled_from([-1, -1, 1, 2, 50]),
+    errors=st.sampled_from([None, "strict", "replace", "surrogateescape"]),
+    engine=st.sampled_from(ENGINES),
+)
+def test_text_files_do_what_io_does(
+    runners, tmp_path, content, mode, steps, encoding, newline, buffering, errors, engine
+):
     options = {"encoding": encoding, "newline": newline, "errors": errors, "buffering": buffering}
     runners[engine].run(walk(tmp_path, content.encode(encoding or "utf-8", "replace"), mode, steps, options))

@@ -1,4 +1,5 @@
-"""Cancelled file operations, closed descriptors and their next owners: nobody reads or writes what has become another's."""
+"""Cancelled file operations, closed descriptors and their next owners: nobody reads or writes what has become
+another's."""
 import asyncio
 import contextlib
 import ctypes
@@ -117,7 +118,10 @@ def test_a_cancelled_operation_leaves_its_number_to_the_next_owner(engine, kind,
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-            victims.take(fd, connection=kind in ("read at the position", "read of a pipe", "read of a socket", "splice"))
+            victims.take(
+                fd,
+                connection=kind in ("read at the position", "read of a pipe", "read of a socket", "splice"),
+            )
             await files.stat(fd)
             await asyncio.sleep(0)
             victims.check()
@@ -228,7 +232,8 @@ def test_a_cancelled_close_closes_once(engine, tmp_path):
                 await asyncio.sleep(0)
             if not begun:
                 os.close(fd)
-            # Nobody closes the number once more. The context's own descriptors may have it by now, so it is not taken by force.
+            # Nobody closes the number once more. The context's own descriptors may have it by now, so it is
+            # not taken by force.
             others = [os.open(os.devnull, os.O_RDONLY) for _ in range(3)]
             await files.stat(os.devnull)
             for other in others:
@@ -263,7 +268,9 @@ WAITS = {
     "writev to a full pipe": lambda files, n: files.writev(n.full_writer, [b"", b"x" * (1 << 20)]),
     "read of a socket": lambda files, n: files.read(n.near.fileno(), 10),
     "write to a full socket": lambda files, n: files.write(n.near.fileno(), b"x" * (1 << 24)),
-    "splice to a full socket": lambda files, n: files.splice(n.full_reader, None, n.full_socket.fileno(), None, 1 << 20),
+    "splice to a full socket": lambda files, n: files.splice(
+        n.full_reader, None, n.full_socket.fileno(), None, 1 << 20
+    ),
     "read of an eventfd": lambda files, n: files.read(n.eventfd, 8),
     "write to a full eventfd": lambda files, n: files.write(n.full_eventfd, struct.pack("Q", 100)),
     "read of a timerfd": lambda files, n: files.read(n.timerfd, 8),
@@ -303,8 +310,20 @@ class Never:
     def close(self):
         for one in (self.near, self.far, self.full_socket, self.far_socket):
             one.close()
-        for fd in (self.reader, self.writer, self.reader2, self.writer2, self.full_reader, self.full_writer, self.eventfd,
-                   self.full_eventfd, self.timerfd, self.inotify, self.controller, self.terminal):
+        for fd in (
+            self.reader,
+            self.writer,
+            self.reader2,
+            self.writer2,
+            self.full_reader,
+            self.full_writer,
+            self.eventfd,
+            self.full_eventfd,
+            self.timerfd,
+            self.inotify,
+            self.controller,
+            self.terminal,
+        ):
             os.close(fd)
 
 
@@ -468,7 +487,8 @@ async def awaited(operation):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_record_lock_outlives_cancelled_operations(engine, python, tmp_path):
-    """It is gone as soon as its process closes any descriptor of the file: nothing may have one of its own."""
+    """It is gone as soon as its process closes any descriptor of the file: nothing may have one of its
+    own."""
     path = tmp_path / "locked"
     path.write_bytes(b"l" * 300_000)
 
@@ -477,9 +497,14 @@ def test_a_record_lock_outlives_cancelled_operations(engine, python, tmp_path):
         fd, other = os.open(path, os.O_RDWR), os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
         fcntl.lockf(fd, fcntl.LOCK_EX)
         for turns in range(3):
-            for operation in (lambda: files.read(fd, 300_000, 0), lambda: files.write(fd, b"w" * 300_000, 0), lambda: files.fsync(fd),
-                              lambda: files.truncate(fd, 300_000), lambda: files.copy(fd, 0, other, 0, 300_000),
-                              lambda: files.readinto(fd, bytearray(200_000), 0)):
+            for operation in (
+                lambda: files.read(fd, 300_000, 0),
+                lambda: files.write(fd, b"w" * 300_000, 0),
+                lambda: files.fsync(fd),
+                lambda: files.truncate(fd, 300_000),
+                lambda: files.copy(fd, 0, other, 0, 300_000),
+                lambda: files.readinto(fd, bytearray(200_000), 0),
+            ):
                 task = asyncio.ensure_future(awaited(operation()))
                 for _ in range(turns):
                     await asyncio.sleep(0)

@@ -1,5 +1,6 @@
-"""Transports that write more than once in a step of the program: the writes leave together at the step's end, or after
-two milliseconds, and nobody can tell otherwise: order, errors, flow control and what follows a write are asyncio's."""
+"""Transports that write more than once in a step of the program: the writes leave together at the step's end,
+or after two milliseconds, and nobody can tell otherwise: order, errors, flow control and what follows a write
+are asyncio's."""
 import asyncio
 import ctypes
 import os
@@ -59,7 +60,8 @@ def hasty_loop():
 
 
 def same(case, *args, factory=twin.gathering_loop):
-    """Runs a case on asyncio and on treadle with every transport gathering, and asserts that both recorded the same."""
+    """Runs a case on asyncio and on treadle with every transport gathering, and asserts that both recorded
+    the same."""
     for debug in (False, True):
         assert run_arm(factory, debug, case, args) == run_arm(twin.reference_loop, debug, case, args)
 
@@ -198,8 +200,22 @@ def test_order_is_kept_with_large_writes_of_every_kind_between(family):
     assert alone(case, family) == [(True,)]
 
 
-@pytest.mark.parametrize("last", ["abort", "close", "write_eof", "get_write_buffer_size", "set_write_buffer_limits",
-                                  "socket", "_sock", "writelines", "much", "thread", "fork"])
+@pytest.mark.parametrize(
+    "last",
+    [
+        "abort",
+        "close",
+        "write_eof",
+        "get_write_buffer_size",
+        "set_write_buffer_limits",
+        "socket",
+        "_sock",
+        "writelines",
+        "much",
+        "thread",
+        "fork",
+    ],
+)
 def test_what_could_tell_the_difference_finds_the_writes_sent(family, last):
     async def case(t, family):
         transport, protocol, peer = await raw(t, family)
@@ -232,7 +248,9 @@ def test_what_could_tell_the_difference_finds_the_writes_sent(family, last):
         same(case, family)
 
 
-@pytest.mark.parametrize("use", ["shutdown", "setsockopt", "getsockopt", "fileno", "getpeername", "dup", "repr"])
+@pytest.mark.parametrize(
+    "use", ["shutdown", "setsockopt", "getsockopt", "fileno", "getpeername", "dup", "repr"]
+)
 def test_who_has_the_socket_already_finds_the_writes_sent(family, use):
     async def case(t, family):
         transport, protocol, peer = await raw(t, family)
@@ -531,7 +549,8 @@ def test_writelines_with_a_wrong_line_sends_none_of_them(family):
             t.log(take(peer, 1), take(peer))
         await end(protocol, transport, peer)
 
-    if sys.version_info < (3, 15):  # asyncio's keeps the lines before the wrong one there, and sends nothing from then on
+    # Asyncio's keeps the lines before the wrong one there, and sends nothing from then on.
+    if sys.version_info < (3, 15):
         same(case, family)
     assert alone(case, family, factory=twin.patient_loop) == [("refused", 0), (b"x", b"")] * 2
 
@@ -693,7 +712,8 @@ def work(op, peers, sent):
 @settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(steps=PATTERNS)
 def test_in_any_pattern_of_writes_and_work_every_message_leaves_while_the_work_goes_on(steps):
-    """The work ends when all that was written before it has arrived; what starts a process finds all of it sent."""
+    """The work ends when all that was written before it has arrived; what starts a process finds all of it
+    sent."""
     async def case(t):
         connections = [await raw(t, family) for family in ("tcp", "unix", "unix")]
         peers, sent = [peer for _, _, peer in connections], [bytearray() for _ in connections]
@@ -727,7 +747,8 @@ def test_what_a_slow_step_writes_is_sent_once_and_in_order_by_whoever_sends(fami
                 else:
                     transport.writelines([data, b""])
                 if not rng.randrange(3):
-                    select.select([], [], [], rng.random() / 500)  # as long as the thread waits, or half, or twice
+                    # As long as the thread waits, or half, or twice.
+                    select.select([], [], [], rng.random() / 500)
             got += take(peer)
             await t.turns(1)
         while len(got) < len(sent):
@@ -812,7 +833,9 @@ STATUS = {"kill": -signal.SIGKILL, "pthread_kill": -signal.SIGKILL, "raise_signa
           "abort": -signal.SIGABRT, "_exit": 5}
 
 
-@pytest.mark.parametrize("how", ["execv", "execve", "execlp", "posix_spawn", "system", "subprocess", "fork", *STATUS])
+@pytest.mark.parametrize(
+    "how", ["execv", "execve", "execlp", "posix_spawn", "system", "subprocess", "fork", *STATUS]
+)
 def test_what_ends_or_replaces_the_process_finds_the_writes_sent(python, how):
     ours, theirs = socket.socketpair()
     with ours:

@@ -255,8 +255,15 @@ def test_destructors_may_use_the_loop_that_drops_them(loop):
     refused = []
 
     def use():
-        for call in (loop.close, loop._close_native, lambda: loop.call_soon(int), lambda: loop.add_reader(b, int),
-                     lambda: loop.remove_reader(a), lambda: loop.call_later(1, int), loop.run_forever):
+        for call in (
+            loop.close,
+            loop._close_native,
+            lambda: loop.call_soon(int),
+            lambda: loop.add_reader(b, int),
+            lambda: loop.remove_reader(a),
+            lambda: loop.call_later(1, int),
+            loop.run_forever,
+        ):
             try:
                 call()
             except RuntimeError as exc:
@@ -417,7 +424,9 @@ def test_a_listener_closed_behind_its_server_takes_no_connections_of_the_next(lo
 
     served = []
     first, second = listener("a"), listener("b")
-    server = loop.run_until_complete(loop.create_server(lambda: served.append(1) or asyncio.Protocol(), sock=first))
+    server = loop.run_until_complete(
+        loop.create_server(lambda: served.append(1) or asyncio.Protocol(), sock=first)
+    )
     number, duplicate = first.fileno(), first.dup()  # epoll goes on telling of a file that somebody still has
     address = first.getsockname()
     loop.run_until_complete(asyncio.sleep(0))
@@ -627,7 +636,14 @@ assert ran > 4
     assert result.returncode == 0, result.stderr
 
 
-PLACES = ["connection_made", "data_received", "pause_writing", "resume_writing", "eof_received", "connection_lost"]
+PLACES = [
+    "connection_made",
+    "data_received",
+    "pause_writing",
+    "resume_writing",
+    "eof_received",
+    "connection_lost",
+]
 
 
 def protocol(place, action):
@@ -723,7 +739,8 @@ def test_anything_may_happen_in_each_callback_of_a_protocol(loop, place, action)
 @pytest.mark.parametrize("kind", ["stream", "datagram"])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_context_that_a_protocol_leaves_entered_is_told_and_the_loop_goes_on(loop, kind):
-    """As C extensions may: the transport's context cannot be left then, nor entered again, and the transport ends."""
+    """As C extensions may: the transport's context cannot be left then, nor entered again, and the transport
+    ends."""
     enter, leave = ctypes.pythonapi.PyContext_Enter, ctypes.pythonapi.PyContext_Exit
     told, entered, lost = [], [], []
     loop.set_exception_handler(lambda loop, context: told.append(type(context["exception"])))

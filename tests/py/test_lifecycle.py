@@ -319,7 +319,10 @@ async def test_an_initializer_that_fails_breaks_the_jobs_of_its_executor(t):
 
 @pytest.mark.skipif(LOOP_MODULE == "asyncio", reason="treadle's own path")
 def test_a_pool_takes_the_loops_own_jobs_unless_it_has_an_initializer(loop):
-    with concurrent.futures.ThreadPoolExecutor(1) as plain, concurrent.futures.ThreadPoolExecutor(1, initializer=int) as other:
+    with (
+        concurrent.futures.ThreadPoolExecutor(1) as plain,
+        concurrent.futures.ThreadPoolExecutor(1, initializer=int) as other,
+    ):
         assert loop._pool_is_standard(plain) and not loop._pool_is_standard(other)
 
 
@@ -398,7 +401,9 @@ def test_methods_replaced_on_the_instance_are_used(t):
     async def main():
         server = await t.loop.create_server(lambda: t.recorder("server"), "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        transport, protocol = await t.loop.create_connection(lambda: t.recorder("client"), "name.invalid", port)
+        transport, protocol = await t.loop.create_connection(
+            lambda: t.recorder("client"), "name.invalid", port
+        )
         transport.close()
         await protocol.done
         server.close()
@@ -482,7 +487,9 @@ else:
         async def main():
             coro = inner()
             try:
-                with pytest.raises(RuntimeError, match=r"running event loop|asyncio.run\(\) cannot be called"):
+                with pytest.raises(
+                    RuntimeError, match=r"running event loop|asyncio.run\(\) cannot be called"
+                ):
                     treadle.run(coro)
             finally:
                 coro.close()
@@ -534,8 +541,15 @@ loop.close()
             loop.close()
 
     def test_dev_mode_switches_debug_on(self, python):
-        python("-X", "dev", "-W", "ignore", "-c",
-               "import treadle; loop = treadle.new_event_loop(); assert loop.get_debug(); loop.close()", check=True)
+        python(
+            "-X",
+            "dev",
+            "-W",
+            "ignore",
+            "-c",
+            "import treadle; loop = treadle.new_event_loop(); assert loop.get_debug(); loop.close()",
+            check=True,
+        )
         python(code="import treadle; loop = treadle.new_event_loop(); assert loop.get_debug(); loop.close()",
                env={"PYTHONASYNCIODEBUG": "1"}, check=True)
 
@@ -585,9 +599,15 @@ def test_set_debug_and_slow_callback_duration_are_there(t):
 
 
 CALLS = {
-    "write": lambda t: t.write(b"x"), "much": lambda t: t.write(bytes(900_000)), "size": lambda t: t.get_write_buffer_size(),
-    "close": lambda t: t.close(), "abort": lambda t: t.abort(), "is_closing": lambda t: t.is_closing(),
-    "pause": lambda t: t.pause_reading(), "resume": lambda t: t.resume_reading(), "repr": lambda t: "closing" in repr(t),
+    "write": lambda t: t.write(b"x"),
+    "much": lambda t: t.write(bytes(900_000)),
+    "size": lambda t: t.get_write_buffer_size(),
+    "close": lambda t: t.close(),
+    "abort": lambda t: t.abort(),
+    "is_closing": lambda t: t.is_closing(),
+    "pause": lambda t: t.pause_reading(),
+    "resume": lambda t: t.resume_reading(),
+    "repr": lambda t: "closing" in repr(t),
 }
 
 
@@ -603,7 +623,9 @@ def test_calls_on_the_transports_of_a_closed_loop(t, kind, first):
             ours, peer = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
             peer.bind("")
             ours.connect(peer.getsockname())
-            transport, _ = loop.run_until_complete(loop.create_datagram_endpoint(asyncio.DatagramProtocol, sock=ours))
+            transport, _ = loop.run_until_complete(
+                loop.create_datagram_endpoint(asyncio.DatagramProtocol, sock=ours)
+            )
             calls = dict(CALLS, write=lambda t: t.sendto(b"x"), much=lambda t: t.sendto(b"xx"))
         else:
             transport, _ = loop.run_until_complete(loop.create_connection(asyncio.Protocol, sock=ours))

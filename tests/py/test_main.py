@@ -92,17 +92,23 @@ def test_the_version_is_told(python):
     import treadle
     for flag in ("--version", "-V"):
         done = python("-m", "treadle", flag, check=True)
-        assert done.stdout.startswith(f"treadle {treadle.__version__} (Python {sys.version.split()[0]}, libuv ")
+        assert done.stdout.startswith(
+            f"treadle {treadle.__version__} (Python {sys.version.split()[0]}, libuv "
+        )
 
 
-SHOW = "import asyncio, sys, treadle\nasync def main(): print(treadle.is_running(), sys.argv, repr(sys.path[0]), __name__)\n" \
-       "asyncio.run(main())\n"
+SHOW = (
+    "import asyncio, sys, treadle\nasync def main(): print(treadle.is_running(), sys.argv, repr(sys.path[0]), __name__)\n"
+    "asyncio.run(main())\n"
+)
 
 
 def test_code_runs_as_the_interpreter_runs_it(python, tmp_path):
     done = python("-m", "treadle", "-c", SHOW, "one", "-m", check=True, cwd=tmp_path)
     assert done.stdout == "True ['-c', 'one', '-m'] '' __main__\n"
-    assert python("-c", SHOW, "one", "-m", check=True, cwd=tmp_path).stdout == done.stdout.replace("True", "False")
+    assert python("-c", SHOW, "one", "-m", check=True, cwd=tmp_path).stdout == done.stdout.replace(
+        "True", "False"
+    )
 
 
 def test_standard_input_runs_as_the_interpreter_runs_it(tmp_path):
@@ -174,8 +180,12 @@ def test_children_run_treadle_however_they_are_started(python, tmp_path):
 def test_the_environment_alone_does_the_same(python, tmp_path):
     app = tmp_path / "app.py"
     app.write_text(CHILDREN)
-    assert eval(python(str(app), env={"TREADLE": "1"}, check=True).stdout) == dict.fromkeys(EVERYWHERE, "treadle")
-    assert eval(python(str(app), env={"TREADLE": "0"}, check=True).stdout) == dict.fromkeys(EVERYWHERE, "asyncio")
+    assert eval(python(str(app), env={"TREADLE": "1"}, check=True).stdout) == dict.fromkeys(
+        EVERYWHERE, "treadle"
+    )
+    assert eval(python(str(app), env={"TREADLE": "0"}, check=True).stdout) == dict.fromkeys(
+        EVERYWHERE, "asyncio"
+    )
 
 
 def test_install_holds_in_children_that_are_forked_and_in_no_others(python, tmp_path):
@@ -186,8 +196,11 @@ def test_install_holds_in_children_that_are_forked_and_in_no_others(python, tmp_
 
 
 def test_a_program_that_imports_treadle_first_is_served_too(python):
-    python(code="import treadle, asyncio; assert type(asyncio.new_event_loop()) is treadle.Loop", env={"TREADLE": "1"},
-           check=True)
+    python(
+        code="import treadle, asyncio; assert type(asyncio.new_event_loop()) is treadle.Loop",
+        env={"TREADLE": "1"},
+        check=True,
+    )
 
 
 OTHER_LOOP = """
@@ -199,25 +212,38 @@ for _ in range(2):
 
 def test_another_loop_that_runs_is_told_once(python):
     done = python("-m", "treadle", "-c", OTHER_LOOP, check=True)
-    assert done.stderr.count("RuntimeWarning: treadle was asked for, but asyncio.unix_events._UnixSelectorEventLoop runs") == 1
+    assert (
+        done.stderr.count(
+            "RuntimeWarning: treadle was asked for, but asyncio.unix_events._UnixSelectorEventLoop runs"
+        )
+        == 1
+    )
     assert python("-c", OTHER_LOOP, check=True).stderr == ""
 
 
 def test_a_treadle_that_cannot_be_imported_is_told_and_asyncio_is_left_alone(python, tmp_path):
     (tmp_path / "treadle").mkdir()
     (tmp_path / "treadle" / "__init__.py").write_text("raise ImportError('broken here')\n")
-    done = python(code="import asyncio; asyncio.run(asyncio.sleep(0))", env={"TREADLE": "1", "PYTHONPATH": str(tmp_path)},
-                  check=True)
+    done = python(
+        code="import asyncio; asyncio.run(asyncio.sleep(0))",
+        env={"TREADLE": "1", "PYTHONPATH": str(tmp_path)},
+        check=True,
+    )
     assert "treadle was asked for (TREADLE=1) and cannot be imported: broken here" in done.stderr
 
 
-def test_uvloop_is_hidden_from_the_module_that_takes_it_and_not_from_its_neighbors_in_a_zip_file(python, tmp_path):
+def test_uvloop_is_hidden_from_the_module_that_takes_it_and_not_from_its_neighbors_in_a_zip_file(
+    python, tmp_path
+):
     app = tmp_path / "app.zip"
     with zipfile.ZipFile(app, "w") as files:
         files.writestr("uvloop.py", "")
         files.writestr("aiogram/__init__.py", "")
         files.writestr("aiogram/dispatcher/__init__.py", "")
-        files.writestr("aiogram/dispatcher/dispatcher.py", "try:\n    import uvloop\nexcept ImportError:\n    uvloop = None\n")
+        files.writestr(
+            "aiogram/dispatcher/dispatcher.py",
+            "try:\n    import uvloop\nexcept ImportError:\n    uvloop = None\n",
+        )
         files.writestr("aiogram/dispatcher/neighbor.py", "import uvloop\n")
         files.writestr("__main__.py", "from aiogram.dispatcher import dispatcher, neighbor\n"
                                       "print(dispatcher.uvloop, neighbor.uvloop.__name__)\n")

@@ -1,6 +1,8 @@
-"""What a newer Python mended in asyncio holds on treadle on every Python: the table of docs/asyncio-compat.md, row by row.
+"""What a newer Python mended in asyncio holds on treadle on every Python: the table of
+docs/asyncio-compat.md, row by row.
 
-Each case asserts the mended behaviour, on treadle, and on asyncio itself where the running Python has the fix.
+Each case asserts the mended behaviour, on treadle, and on asyncio itself where the running Python has the
+fix.
 """
 import asyncio
 import asyncio.subprocess as sp
@@ -37,14 +39,24 @@ def mended(since):
 
         def test(arm, mode, **fixtures):
             factory = reference_loop if arm == "asyncio" else subject_loop
-            run_arm(factory, mode == "debug", function, tuple(fixtures[p.name] for p in params), subject=arm == "treadle")
+            run_arm(
+                factory,
+                mode == "debug",
+                function,
+                tuple(fixtures[p.name] for p in params),
+                subject=arm == "treadle",
+            )
 
         functools.update_wrapper(test, function)
         del test.__wrapped__
         first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("arm", "mode")]
         test.__signature__ = inspect.Signature([*first, *params])
         marks = list(getattr(function, "pytestmark", []))
-        test.pytestmark = [*marks, pytest.mark.parametrize("arm", arms).mark, pytest.mark.parametrize("mode", MODES).mark]
+        test.pytestmark = [
+            *marks,
+            pytest.mark.parametrize("arm", arms).mark,
+            pytest.mark.parametrize("mode", MODES).mark,
+        ]
         return test
 
     return make
@@ -57,7 +69,8 @@ def listening():
 
 
 def canceled_after(t, task, turns):
-    """Cancels the task that many callbacks of callbacks from now: before, with and behind what the poll finds."""
+    """Cancels the task that many callbacks of callbacks from now: before, with and behind what the poll
+    finds."""
     if turns == 0:
         task.cancel()
     else:
@@ -99,7 +112,12 @@ def receivers(loop, sock):
     async def whence():
         return (await loop.sock_recvfrom(sock, 64))[0]
 
-    return {"recv": lambda: loop.sock_recv(sock, 64), "recv_into": into, "recvfrom": whence, "recvfrom_into": from_into}
+    return {
+        "recv": lambda: loop.sock_recv(sock, 64),
+        "recv_into": into,
+        "recvfrom": whence,
+        "recvfrom_into": from_into,
+    }
 
 
 @pytest.mark.parametrize("name", ["recv", "recv_into", "recvfrom", "recvfrom_into"])
@@ -265,7 +283,10 @@ class Racing:
 
     def __init__(self, loop, *outcomes):
         self.loop, self.outcomes, self.sockets = loop, list(outcomes), []
-        self.rows = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", 1)) for n in range(1, len(outcomes) + 1)]
+        self.rows = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", 1))
+            for n in range(1, len(outcomes) + 1)
+        ]
 
     async def lookup(self, *args, **kwargs):
         return self.rows
@@ -288,8 +309,13 @@ class Racing:
 @mended((3, 11))
 async def test_a_race_refuses_the_arguments_that_create_connection_refuses(t):
     for name in ["misspelled", *(["all_errors"] if sys.version_info < (3, 12) else [])]:
-        with pytest.raises(TypeError, match=rf"BaseEventLoop\.create_connection\(\) got an unexpected keyword argument '{name}'"):
-            await t.loop.create_connection(asyncio.Protocol, "127.0.0.1", 1, happy_eyeballs_delay=1, **{name: True})
+        with pytest.raises(
+            TypeError,
+            match=rf"BaseEventLoop\.create_connection\(\) got an unexpected keyword argument '{name}'",
+        ):
+            await t.loop.create_connection(
+                asyncio.Protocol, "127.0.0.1", 1, happy_eyeballs_delay=1, **{name: True}
+            )
 
 
 @mended((3, 15))
@@ -308,7 +334,9 @@ async def test_happy_eyeballs_that_lose_are_closed_and_none_is_left(t):
 async def test_a_canceled_race_closes_every_socket_and_ends_every_task(t):
     race = Racing(t.loop, asyncio.Event(), asyncio.Event())
     with race:
-        task = t.loop.create_task(t.loop.create_connection(asyncio.Protocol, "host", 1, happy_eyeballs_delay=0.001))
+        task = t.loop.create_task(
+            t.loop.create_connection(asyncio.Protocol, "host", 1, happy_eyeballs_delay=0.001)
+        )
         while len(race.sockets) < 2:
             await asyncio.sleep(0)
         task.cancel()
@@ -326,8 +354,11 @@ async def test_a_race_whose_attempts_fail_oddly_raises_a_timeout(t):
 
 @mended((3, 15))
 async def test_a_failed_race_raises_what_its_attempts_raised(t):
-    for errors, text in (((OSError(1, "one"), OSError(2, "two")), "Multiple exceptions: .Errno 1. one, .Errno 2. two"),
-                         ((OSError(1, "one"), OSError(1, "one")), "one"), ((OSError(3, "three"),), "three")):
+    for errors, text in (
+        ((OSError(1, "one"), OSError(2, "two")), "Multiple exceptions: .Errno 1. one, .Errno 2. two"),
+        ((OSError(1, "one"), OSError(1, "one")), "one"),
+        ((OSError(3, "three"),), "three"),
+    ):
         with Racing(t.loop, *errors):
             with pytest.raises(OSError, match=text):
                 await t.loop.create_connection(asyncio.Protocol, "host", 1, happy_eyeballs_delay=0.01)
@@ -715,7 +746,9 @@ async def test_a_failed_handshake_leaves_no_cycle(t, certificate, way):
     context = client_context(certificate, trust=False)
     if way == "start_tls":
         transport, protocol = await t.loop.create_connection(asyncio.Protocol, *peer.address)
-        connect = functools.partial(t.loop.start_tls, transport, protocol, context, server_hostname="localhost")
+        connect = functools.partial(
+            t.loop.start_tls, transport, protocol, context, server_hostname="localhost"
+        )
     else:
         connect = functools.partial(t.loop.create_connection, asyncio.Protocol, *peer.address, ssl=context,
                                     server_hostname="localhost")
@@ -787,7 +820,9 @@ async def test_wait_returns_at_exit_though_a_grandchild_holds_a_pipe(t):
 @pytest.mark.parametrize("turns", range(8))
 @mended((3, 15))
 async def test_a_canceled_start_of_a_process_ends_and_leaves_nothing(t, turns):
-    task = t.loop.create_task(asyncio.create_subprocess_exec("sleep", "100", stdin=sp.PIPE, stdout=sp.PIPE, stderr=sp.PIPE))
+    task = t.loop.create_task(
+        asyncio.create_subprocess_exec("sleep", "100", stdin=sp.PIPE, stdout=sp.PIPE, stderr=sp.PIPE)
+    )
     await t.turns(turns)
     others = asyncio.all_tasks() - {task, asyncio.current_task()}
     for other in others:  # as a runner's end does
@@ -847,7 +882,8 @@ async def test_a_process_that_may_not_be_killed_is_closed(t):
 
 
 def test_a_signal_behind_the_exit_reaches_nobody(loop, monkeypatch):
-    """Once the loop took the exit status, the number may be another process's, though the transport is told a turn later."""
+    """Once the loop took the exit status, the number may be another process's, though the transport is told a
+    turn later."""
     waitpid, signals, asked = os.waitpid, [], []
 
     async def main():

@@ -77,7 +77,12 @@ def test_options_beside_a_factory_of_another_loop_are_refused():
 def test_a_loop_that_spins_hears_of_callbacks_from_threads_and_of_timers_and_sockets():
     async def main():
         loop = asyncio.get_running_loop()
-        assert await asyncio.to_thread(lambda: asyncio.run_coroutine_threadsafe(asyncio.sleep(0, "there"), loop).result()) == "there"
+        assert (
+            await asyncio.to_thread(
+                lambda: asyncio.run_coroutine_threadsafe(asyncio.sleep(0, "there"), loop).result()
+            )
+            == "there"
+        )
         server = await asyncio.start_server(lambda r, w: w.close(), "127.0.0.1", 0)
         async with server:
             reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
@@ -117,6 +122,15 @@ def test_without_io_uring_neither_the_loop_nor_its_files_use_it(make, off, tmp_p
 
 
 def test_a_program_takes_the_variables_by_the_command_line_too():
-    code = "import asyncio, treadle\nasync def main(): print(asyncio.get_running_loop().info()['spin_us'])\ntreadle.run(main())"
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "TREADLE_SPIN_US": "20"}, capture_output=True, text=True)
+    code = (
+        "import asyncio, treadle\n"
+        "async def main(): print(asyncio.get_running_loop().info()['spin_us'])\n"
+        "treadle.run(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TREADLE_SPIN_US": "20"},
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout == "20\n", done.stderr

@@ -43,7 +43,9 @@ def test_nothing_of_the_build_is_installed(distribution):
 def test_the_module_shows_its_entry_only(distribution):
     if shutil.which("nm") is None:
         pytest.skip("no nm")
-    [module] = [name for name in distribution.files if name.name.startswith("_treadle.") and name.suffix == ".so"]
+    [module] = [
+        name for name in distribution.files if name.name.startswith("_treadle.") and name.suffix == ".so"
+    ]
     listed = subprocess.run(["nm", "-D", "--defined-only", str(distribution.locate_file(module))],
                             capture_output=True, text=True, check=True).stdout
     assert {line.split()[-1] for line in listed.splitlines()} == {"PyInit__treadle"}
@@ -55,20 +57,52 @@ def test_the_module_is_hardened(distribution):
     import treadle
     if not re.fullmatch(r"Release \w+ [\d.]+", treadle.info()["build"]):
         pytest.skip("hardening is for releases; a sanitizer's module has its own")
-    [module] = [name for name in distribution.files if name.name.startswith("_treadle.") and name.suffix == ".so"]
-    done = subprocess.run([sys.executable, ROOT / "tools/elf.py", distribution.locate_file(module)], capture_output=True, text=True)
+    [module] = [
+        name for name in distribution.files if name.name.startswith("_treadle.") and name.suffix == ".so"
+    ]
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools/elf.py", distribution.locate_file(module)],
+        capture_output=True,
+        text=True,
+    )
     assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_what_is_not_hardened_is_told(tmp_path):
     if shutil.which("readelf") is None or shutil.which("gcc") is None:
         pytest.skip("no readelf or no gcc")
-    (tmp_path / "soft.c").write_text("#include <string.h>\nvoid soft(char *to, const char *from) { strcpy(to, from); }\n")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-fno-stack-protector", "-U_FORTIFY_SOURCE", "-fcf-protection=none",
-                    "-Wl,-z,norelro,-z,lazy,-z,execstack,-rpath,/somewhere", "-o", "soft.so", "soft.c"], cwd=tmp_path, check=True)
-    done = subprocess.run([sys.executable, ROOT / "tools/elf.py", tmp_path / "soft.so"], capture_output=True, text=True)
+    (tmp_path / "soft.c").write_text(
+        "#include <string.h>\nvoid soft(char *to, const char *from) { strcpy(to, from); }\n"
+    )
+    subprocess.run(
+        [
+            "gcc",
+            "-shared",
+            "-fPIC",
+            "-O2",
+            "-fno-stack-protector",
+            "-U_FORTIFY_SOURCE",
+            "-fcf-protection=none",
+            "-Wl,-z,norelro,-z,lazy,-z,execstack,-rpath,/somewhere",
+            "-o",
+            "soft.so",
+            "soft.c",
+        ],
+        cwd=tmp_path,
+        check=True,
+    )
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools/elf.py", tmp_path / "soft.so"], capture_output=True, text=True
+    )
     assert done.returncode == 1
-    for word in ("-z relro", "-z now", "the stack is executable", "looks for libraries", "-fstack-protector-strong", "_FORTIFY_SOURCE"):
+    for word in (
+        "-z relro",
+        "-z now",
+        "the stack is executable",
+        "looks for libraries",
+        "-fstack-protector-strong",
+        "_FORTIFY_SOURCE",
+    ):
         assert word in done.stdout, word
 
 
@@ -77,13 +111,17 @@ def test_each_interpreter_looks_at_one_line_that_does_nothing_by_itself(distribu
     assert len(pth.parts) == 1
     [line] = distribution.locate_file(pth).read_text().splitlines()
     assert line.startswith("import os; ")  # what site runs; any other line would be a folder
-    listed = "import sys; print([name for name in ('asyncio', 'treadle', '_treadle_startup') if name in sys.modules])"
+    listed = (
+        "import sys; "
+        "print([name for name in ('asyncio', 'treadle', '_treadle_startup') if name in sys.modules])"
+    )
     environ = {"TREADLE": ""}
     assert python(code=listed, env=environ, check=True).stdout == "[]\n"
     environ["TREADLE"] = "0"
     assert python(code=listed, env=environ, check=True).stdout == "[]\n"
     environ["TREADLE"] = "1"
-    assert python(code=listed, env=environ, check=True).stdout == "['_treadle_startup']\n"  # and no more before asyncio
+    # And no more before asyncio.
+    assert python(code=listed, env=environ, check=True).stdout == "['_treadle_startup']\n"
 
 
 UNTESTED = """
@@ -101,7 +139,10 @@ def test_a_python_that_nobody_has_tested_is_told_at_import(python):
     done = python(code=UNTESTED.replace("import treadle", "del asyncio.SelectorEventLoop\nimport treadle"))
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("ImportError: treadle is tested on Python 3.11 to 3.15") and "SelectorEventLoop" in last
+    assert (
+        last.startswith("ImportError: treadle is tested on Python 3.11 to 3.15")
+        and "SelectorEventLoop" in last
+    )
 
 
 def test_a_python_without_private_names_of_asyncio_can_import_it(python):
@@ -117,6 +158,9 @@ def test_a_python_that_stays_without_the_gil_is_refused(python):
 
 def test_the_tested_pythons_are_those_that_the_package_names(distribution):
     from treadle import _versions
-    named = {tuple(map(int, name.rsplit(" ", 1)[1].split(".")))
-             for name in distribution.metadata.get_all("Classifier") if re.search(r"Python :: \d+\.\d+$", name)}
+    named = {
+        tuple(map(int, name.rsplit(" ", 1)[1].split(".")))
+        for name in distribution.metadata.get_all("Classifier")
+        if re.search(r"Python :: \d+\.\d+$", name)
+    }
     assert (min(named), max(named)) == (_versions.OLDEST, _versions.NEWEST)

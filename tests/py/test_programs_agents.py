@@ -1,4 +1,5 @@
-"""Agents, test guards and nest_asyncio, as released: what they see and do on treadle is what they see and do on asyncio."""
+"""Agents, test guards and nest_asyncio, as released: what they see and do on treadle is what they see and do
+on asyncio."""
 import importlib.util
 import pathlib
 
@@ -20,7 +21,10 @@ PACKAGES = {
 
 
 def both(python, script, *args):
-    return [python(str(SCRIPTS / script), arm, *args, check=True, timeout=60).stdout for arm in ("asyncio", "treadle")]
+    return [
+        python(str(SCRIPTS / script), arm, *args, check=True, timeout=60).stdout
+        for arm in ("asyncio", "treadle")
+    ]
 
 
 def need(package):

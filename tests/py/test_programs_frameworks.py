@@ -25,7 +25,8 @@ def test_anyio_runs_on_the_factory():
 
 
 def test_anyio_worker_threads_are_reused_under_runner():
-    """find_root_task looks for run_until_complete's own done-callback; otherwise each task gets threads of its own."""
+    """find_root_task looks for run_until_complete's own done-callback; otherwise each task gets threads of
+    its own."""
     import anyio.to_thread
 
     async def main():

@@ -18,17 +18,29 @@ from twin import twin
 
 pytestmark = pytest.mark.programs
 HERE = pathlib.Path(__file__).parent
-FACTORY = "asyncio:SelectorEventLoop" if twins.LOOP_MODULE == "asyncio" else f"{twins.LOOP_MODULE}:new_event_loop"
+FACTORY = (
+    "asyncio:SelectorEventLoop" if twins.LOOP_MODULE == "asyncio" else f"{twins.LOOP_MODULE}:new_event_loop"
+)
 
 
 class Server:
     """A server process that said it is ready; stopped by SIGTERM."""
 
     def __init__(self, command, ready, times=1):
-        env = dict(os.environ, PYTHONUNBUFFERED="1",
-                   PYTHONPATH=os.pathsep.join([str(HERE / "apps"), str(HERE), os.environ.get("PYTHONPATH", "")]))
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env,
-                                        start_new_session=True, preexec_fn=servers.ends_with_the_tests)
+        env = dict(
+            os.environ,
+            PYTHONUNBUFFERED="1",
+            PYTHONPATH=os.pathsep.join([str(HERE / "apps"), str(HERE), os.environ.get("PYTHONPATH", "")]),
+        )
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=env,
+            start_new_session=True,
+            preexec_fn=servers.ends_with_the_tests,
+        )
         self.output = []
         for line in self.process.stdout:
             self.output.append(line)

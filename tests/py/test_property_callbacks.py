@@ -18,14 +18,27 @@ CALLS = ("close", "abort", "pause_reading", "resume_reading", "write_eof")
 ACTIONS = st.one_of(
     st.tuples(st.just("write"), st.sampled_from([1, 10, 400_000])),
     st.tuples(st.just("writelines" if WRITELINES_MENDED else "close")),
-    st.tuples(st.just("limits"), st.sampled_from([None, 0, 1000])), st.tuples(st.just("set_protocol"), st.booleans()),
-    st.tuples(st.just("state")), *[st.tuples(st.just(name)) for name in CALLS])
+    st.tuples(st.just("limits"), st.sampled_from([None, 0, 1000])),
+    st.tuples(st.just("set_protocol"), st.booleans()),
+    st.tuples(st.just("state")),
+    *[st.tuples(st.just(name)) for name in CALLS],
+)
 SCRIPTED = st.one_of(ACTIONS, st.tuples(st.just("stop")), st.tuples(st.just("soon")),
                      st.tuples(st.just("raise"), st.sampled_from(RAISED)))
-SCRIPTS = st.dictionaries(st.sampled_from(EVENTS), st.lists(st.lists(SCRIPTED, max_size=2), max_size=2), max_size=3)
-STEPS = st.lists(st.one_of(
-    ACTIONS, st.tuples(st.just("peer_write"), st.sampled_from([1, 5, 5000])), st.tuples(st.just("peer_read")),
-    st.tuples(st.just("peer_eof")), st.tuples(st.just("peer_reset")), st.tuples(st.just("peer_close"))), max_size=7)
+SCRIPTS = st.dictionaries(
+    st.sampled_from(EVENTS), st.lists(st.lists(SCRIPTED, max_size=2), max_size=2), max_size=3
+)
+STEPS = st.lists(
+    st.one_of(
+        ACTIONS,
+        st.tuples(st.just("peer_write"), st.sampled_from([1, 5, 5000])),
+        st.tuples(st.just("peer_read")),
+        st.tuples(st.just("peer_eof")),
+        st.tuples(st.just("peer_reset")),
+        st.tuples(st.just("peer_close")),
+    ),
+    max_size=7,
+)
 PROGRAMS = st.fixed_dictionaries({"buffered": st.booleans(), "eof": st.sampled_from([True, False, None]),
                                   "scripts": SCRIPTS, "later_scripts": SCRIPTS, "steps": STEPS})
 
@@ -83,7 +96,8 @@ class Buffered(Scripted, asyncio.BufferedProtocol):
 
 
 class Machine:
-    """One connection on one loop, driven a few turns at a time, so that exits come out and the loop goes on."""
+    """One connection on one loop, driven a few turns at a time, so that exits come out and the loop goes
+    on."""
 
     def __init__(self, loop, program):
         self.loop, self.program, self.log = loop, program, []
@@ -92,7 +106,9 @@ class Machine:
 
     def handler(self, loop, context):
         exc = context.get("exception")
-        self.log.append(("handler", twin.norm(context.get("message")).split("(")[0], type(exc).__name__, str(exc)))
+        self.log.append(
+            ("handler", twin.norm(context.get("message")).split("(")[0], type(exc).__name__, str(exc))
+        )
 
     def log_data(self, count):
         if self.log and self.log[-1][0] == "data":
@@ -114,7 +130,8 @@ class Machine:
             try:
                 self.call(kind, *args)
             except AttributeError:
-                pass  # asyncio's, after a close that had to drain first: it forgets that the connection is lost
+                # Asyncio's, after a close that had to drain first: it forgets that the connection is lost.
+                pass
             except Exception as exc:
                 self.log.append(("refused", kind, twin.norm(exc)))
 

@@ -10,14 +10,32 @@ import twin
 
 EXAMPLES = int(os.environ.get("TREADLE_TEST_EXAMPLES", "10000"))
 
-# A program is a list of runs; a run is (actions before it, scripts that its callbacks perform). It is decoded from
-# bytes, which hypothesis makes and shrinks far faster than nested lists: four bits choose an action, the rest its target.
-KINDS = ("soon", "soon", "soon", "safe", "safe", "remote", "remote", "later", "later", "cancel", "cancel", "stop",
-         "stop_safe", "raise", "exit", "next")
+# A program is a list of runs; a run is (actions before it, scripts that its callbacks perform). It is decoded
+# from bytes, which hypothesis makes and shrinks far faster than nested lists: four bits choose an action, the
+# rest its target.
+KINDS = (
+    "soon",
+    "soon",
+    "soon",
+    "safe",
+    "safe",
+    "remote",
+    "remote",
+    "later",
+    "later",
+    "cancel",
+    "cancel",
+    "stop",
+    "stop_safe",
+    "raise",
+    "exit",
+    "next",
+)
 
 
 def decode(data):
-    """Bytes to runs: 'next' ends a list of actions; every fourth list starts a run, the others are its scripts."""
+    """Bytes to runs: 'next' ends a list of actions; every fourth list starts a run, the others are its
+    scripts."""
     lists = [[]]
     for byte in data:
         kind, value = KINDS[byte & 15], byte >> 4

@@ -15,26 +15,60 @@ import twin
 EXAMPLES = int(os.environ.get("TREADLE_TEST_EXAMPLES", "300"))
 SETTLE = 5
 
-PIECES = st.one_of(st.sampled_from([b"a", b"\n", b"ab", b"b\n", b"ab\nab", b"aab", b"a" * 7, b"a" * 8, b"a" * 9 + b"\n", b"b" * 30]),
-                   st.lists(st.sampled_from([b"a", b"b", b"\n"]), min_size=1, max_size=24).map(b"".join))
+PIECES = st.one_of(
+    st.sampled_from(
+        [b"a", b"\n", b"ab", b"b\n", b"ab\nab", b"aab", b"a" * 7, b"a" * 8, b"a" * 9 + b"\n", b"b" * 30]
+    ),
+    st.lists(st.sampled_from([b"a", b"b", b"\n"]), min_size=1, max_size=24).map(b"".join),
+)
 READS = st.one_of(
     st.tuples(st.just("read"), st.sampled_from([-1, 0, 1, 3, 8, 100])),
     st.tuples(st.just("readexactly"), st.sampled_from([-1, 0, 1, 3, 8, 20])),
-    st.tuples(st.just("readuntil"), st.sampled_from([b"\n", b"ab", b"", b"b", b"aab", b"a\nb", bytearray(b"ab"), (b"b", b"\n")])),
-    st.tuples(st.just("readline")), st.tuples(st.just("__anext__")),
+    st.tuples(
+        st.just("readuntil"),
+        st.sampled_from([b"\n", b"ab", b"", b"b", b"aab", b"a\nb", bytearray(b"ab"), (b"b", b"\n")]),
+    ),
+    st.tuples(st.just("readline")),
+    st.tuples(st.just("__anext__")),
 )
 OPERATIONS = st.one_of(
-    READS, READS,
-    st.tuples(st.just("send"), PIECES), st.tuples(st.just("send"), PIECES),
+    READS,
+    READS,
+    st.tuples(st.just("send"), PIECES),
+    st.tuples(st.just("send"), PIECES),
     st.tuples(st.just("feed"), PIECES),
-    st.tuples(st.just("write"), PIECES), st.tuples(st.just("writelines"), st.lists(PIECES, max_size=3)), st.tuples(st.just("drain")),
-    st.tuples(st.just("cancel"), st.integers(0, 2)), st.tuples(st.just("settle")), st.tuples(st.just("settle")),
-    st.tuples(st.just("put"), PIECES), st.tuples(st.just("replace"), PIECES), st.tuples(st.just("limit"), st.sampled_from([1, 8, 100])),
-    st.tuples(st.just("patch"), st.sampled_from(["_wait_for_data", "readuntil", "feed_data", "_wakeup_waiter", "read",
-                                                 "_maybe_resume_transport", "exception"])),
-    st.tuples(st.just("unpatch")), st.tuples(st.just("subclass")), st.tuples(st.just("plain")),
-    st.tuples(st.just("pause_writing")), st.tuples(st.just("resume_writing")),
-    st.tuples(st.just("peer_eof")), st.tuples(st.just("feed_eof")), st.tuples(st.just("set_exception")), st.tuples(st.just("close")),
+    st.tuples(st.just("write"), PIECES),
+    st.tuples(st.just("writelines"), st.lists(PIECES, max_size=3)),
+    st.tuples(st.just("drain")),
+    st.tuples(st.just("cancel"), st.integers(0, 2)),
+    st.tuples(st.just("settle")),
+    st.tuples(st.just("settle")),
+    st.tuples(st.just("put"), PIECES),
+    st.tuples(st.just("replace"), PIECES),
+    st.tuples(st.just("limit"), st.sampled_from([1, 8, 100])),
+    st.tuples(
+        st.just("patch"),
+        st.sampled_from(
+            [
+                "_wait_for_data",
+                "readuntil",
+                "feed_data",
+                "_wakeup_waiter",
+                "read",
+                "_maybe_resume_transport",
+                "exception",
+            ]
+        ),
+    ),
+    st.tuples(st.just("unpatch")),
+    st.tuples(st.just("subclass")),
+    st.tuples(st.just("plain")),
+    st.tuples(st.just("pause_writing")),
+    st.tuples(st.just("resume_writing")),
+    st.tuples(st.just("peer_eof")),
+    st.tuples(st.just("feed_eof")),
+    st.tuples(st.just("set_exception")),
+    st.tuples(st.just("close")),
 )
 SEQUENCES = st.lists(OPERATIONS, max_size=14)
 
@@ -63,7 +97,12 @@ class World:
             self.log.append((number, "canceled"))
             raise
         except Exception as exc:
-            got = (type(exc).__name__, str(exc), getattr(exc, "partial", None), getattr(exc, "consumed", None))
+            got = (
+                type(exc).__name__,
+                str(exc),
+                getattr(exc, "partial", None),
+                getattr(exc, "consumed", None),
+            )
         self.log.append((number, got))
 
     def start(self, awaitable):
@@ -128,8 +167,15 @@ class World:
 
     def state(self):
         reader = self.reader
-        return (bytes(reader._buffer), reader._waiter is None, reader._paused, reader._eof, reader.at_eof(), repr(reader._exception),
-                [task.done() for task in self.tasks])
+        return (
+            bytes(reader._buffer),
+            reader._waiter is None,
+            reader._paused,
+            reader._eof,
+            reader.at_eof(),
+            repr(reader._exception),
+            [task.done() for task in self.tasks],
+        )
 
 
 def getattr_and_call(reader, kind, argument):
@@ -152,7 +198,9 @@ async def drive(sequence, server_side):
     else:
         reader, writer = await asyncio.open_connection(sock=a, limit=8)
     world = World(reader, writer, b)
-    loop.set_exception_handler(lambda loop, context: world.log.append((context.get("message"), repr(context.get("exception")))))
+    loop.set_exception_handler(
+        lambda loop, context: world.log.append((context.get("message"), repr(context.get("exception"))))
+    )
     for kind, *args in sequence:
         if kind == "settle":
             await settle()
@@ -184,9 +232,18 @@ def run(factory, *args):
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("server_side", [False, True], ids=["client", "server"])
 def test_streams_behave_as_asyncios(server_side):
-    @settings(max_examples=EXAMPLES, deadline=None, print_blob=True, database=None, suppress_health_check=list(HealthCheck))
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        print_blob=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(SEQUENCES)
     def check(sequence):
-        assert run(twin.subject_loop, sequence, server_side) == run(twin.reference_loop, sequence, server_side)
+        assert run(twin.subject_loop, sequence, server_side) == run(
+            twin.reference_loop, sequence, server_side
+        )
 
     check()

@@ -1,4 +1,5 @@
-"""Random sequences of transport calls against a peer that reads, stalls, half-closes or resets, as on asyncio."""
+"""Random sequences of transport calls against a peer that reads, stalls, half-closes or resets, as on
+asyncio."""
 import asyncio
 import contextlib
 import inspect
@@ -16,7 +17,8 @@ EXAMPLES = int(os.environ.get("TREADLE_TEST_TRANSPORT_EXAMPLES", "2500"))
 SETTLE = 5
 
 SIZES = st.sampled_from([0, 1, 10, 1000, 70_000, 300_000])
-# From 3.12 on asyncio's kept empty pieces for good, never paused and wrote after the end, until that was mended.
+# From 3.12 on asyncio's kept empty pieces for good, never paused and wrote after the end, until that was
+# mended.
 WRITELINES_MENDED = sys.version_info < (3, 12) or \
     "_conn_lost" in inspect.getsource(asyncio.selector_events._SelectorSocketTransport.writelines)
 WRITELINES = st.tuples(st.just("writelines"), st.lists(SIZES, max_size=3))
@@ -83,7 +85,8 @@ class Peer:
         try:
             return len(self.sock.recv(size)) if size else 0
         except OSError as exc:
-            self.was_reset |= isinstance(exc, ConnectionResetError)  # which takes from it what it had not read
+            # Which takes from it what it had not read.
+            self.was_reset |= isinstance(exc, ConnectionResetError)
             return type(exc).__name__
 
     def drain(self):
@@ -101,7 +104,8 @@ async def settle():
 
 
 def forgotten():
-    """Around each call: after a close that had to drain first asyncio forgets that the connection is lost, and stumbles."""
+    """Around each call: after a close that had to drain first asyncio forgets that the connection is lost,
+    and stumbles."""
     return contextlib.suppress(AttributeError)
 
 
@@ -214,8 +218,16 @@ def cuts(sequence):
 
 
 def overflows(sequence):
-    """Whether more is written than a peer surely takes unread: when the kernel moves the rest is a matter of its timing."""
-    return sum(op[1] if op[0] == "write" else sum(op[1]) for op in flat(sequence) if op[0] in ("write", "writelines")) > 50_000
+    """Whether more is written than a peer surely takes unread: when the kernel moves the rest is a matter of
+    its timing."""
+    return (
+        sum(
+            op[1] if op[0] == "write" else sum(op[1])
+            for op in flat(sequence)
+            if op[0] in ("write", "writelines")
+        )
+        > 50_000
+    )
 
 
 @pytest.mark.timeout(600)
@@ -227,7 +239,9 @@ def test_transports_behave_as_asyncios(subject, family):
     @given(st.booleans(), SEQUENCES)
     def check(eof, sequence):
         got, expected = [run(factory, family, eof, sequence) for factory in (subject, twin.reference_loop)]
-        if (holds(subject, sequence) or overflows(sequence)) and (cuts(sequence) or expected[-1][-1] or expected[-2][-1]):
+        if (holds(subject, sequence) or overflows(sequence)) and (
+            cuts(sequence) or expected[-1][-1] or expected[-2][-1]
+        ):
             got, expected = got[:-1], expected[:-1]  # what had arrived when the connection was cut
         assert got == expected
 

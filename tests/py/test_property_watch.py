@@ -1,4 +1,5 @@
-"""Random registrations, by number and by object, with descriptors that are closed and numbers that come back."""
+"""Random registrations, by number and by object, with descriptors that are closed and numbers that come
+back."""
 import fcntl
 import os
 import socket
@@ -13,7 +14,9 @@ FREE = 600  # no number from here on is in use
 CALLS = ("add_reader", "add_writer", "remove_reader", "remove_writer")
 KINDS = (*CALLS, *CALLS, "close", "close_number", "reopen", "send", "end", "copy")
 
-STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, PLACES - 1), st.integers(-2, 1)), max_size=30)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(KINDS), st.integers(0, PLACES - 1), st.integers(-2, 1)), max_size=30
+)
 
 
 class Place:
@@ -68,7 +71,8 @@ class Machine:
                 self.ran.add((step, type(exc).__name__))
 
     def register(self, place, kind, which, step):
-        """Leaves out what docs/asyncio-compat.md lists: a change beside, or of, a registration whose file is closed."""
+        """Leaves out what docs/asyncio-compat.md lists: a change beside, or of, a registration whose file is
+        closed."""
         verb, side = kind.split("_")
         if place.stale(but=side if verb == "remove" else None):
             return None
@@ -109,7 +113,9 @@ class Machine:
         for _ in range(4):
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
-        self.log.append((step, kind, answer if isinstance(answer, (str, bool)) else None, sorted(map(str, self.ran))))
+        self.log.append(
+            (step, kind, answer if isinstance(answer, (str, bool)) else None, sorted(map(str, self.ran)))
+        )
 
     def close(self):
         self.loop.close()

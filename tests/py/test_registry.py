@@ -1,4 +1,5 @@
-"""asyncio's registry of tasks, whose add() is in C from the first treadle loop on, up to Python 3.13: the WeakSet it was."""
+"""asyncio's registry of tasks, whose add() is in C from the first treadle loop on, up to Python 3.13: the
+WeakSet it was."""
 import asyncio
 import contextlib
 import gc
@@ -12,7 +13,9 @@ import pytest
 
 import treadle
 
-pytestmark = pytest.mark.skipif(sys.version_info >= (3, 14), reason="the registry is a list in C from Python 3.14 on")
+pytestmark = pytest.mark.skipif(
+    sys.version_info >= (3, 14), reason="the registry is a list in C from Python 3.14 on"
+)
 NAME = "_all_tasks" if sys.version_info < (3, 12) else "_scheduled_tasks"
 
 
@@ -37,7 +40,14 @@ def test_what_was_added_is_there_once_until_it_dies(registry):
     def script(group):
         before = len(group)
         kept, lost = Thing(), Thing()
-        log = [group.add(kept), group.add(lost), group.add(kept), len(group) - before, kept in group, lost in group]
+        log = [
+            group.add(kept),
+            group.add(lost),
+            group.add(kept),
+            len(group) - before,
+            kept in group,
+            lost in group,
+        ]
         del lost
         log += [len(group) - before, kept in set(group)]
         group.discard(kept)
@@ -95,7 +105,12 @@ def test_what_cannot_be_added_is_refused_as_before(registry):
                 log.append(group.add(item))
             except TypeError as exc:
                 log.append(str(exc))
-        for items, named in (((), {}), ((Thing(), Thing()), {}), ((), {"thing": 1}), ((Thing(),), {"item": 1})):
+        for items, named in (
+            ((), {}),
+            ((Thing(), Thing()), {}),
+            ((), {"thing": 1}),
+            ((Thing(),), {"item": 1}),
+        ):
             with pytest.raises(TypeError):
                 group.add(*items, **named)
         named = Thing()

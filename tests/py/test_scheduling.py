@@ -176,9 +176,14 @@ class Named:
 
 @twin
 def test_handle_repr_is_asyncios(t):
-    handles = [t.loop.call_soon(named), t.loop.call_soon(named, 1, "two"), t.loop.call_soon(Named().method, None),
-               t.loop.call_soon(functools.partial(named, 3)), t.loop.call_soon(print, *range(3)),
-               t.loop.call_soon_threadsafe(named)]
+    handles = [
+        t.loop.call_soon(named),
+        t.loop.call_soon(named, 1, "two"),
+        t.loop.call_soon(Named().method, None),
+        t.loop.call_soon(functools.partial(named, 3)),
+        t.loop.call_soon(print, *range(3)),
+        t.loop.call_soon_threadsafe(named),
+    ]
     for handle in handles:
         t.log(repr(handle))
         handle.cancel()

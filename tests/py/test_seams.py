@@ -1,4 +1,5 @@
-"""Short cuts step aside: whatever somebody puts in the place of a method that asyncio calls is called on treadle too."""
+"""Short cuts step aside: whatever somebody puts in the place of a method that asyncio calls is called on
+treadle too."""
 import asyncio
 import collections
 import contextlib
@@ -25,13 +26,15 @@ PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/asyncio-compat.md"
 
 
 def documented():
-    """The seams of the page's table of those that differ, each with its reason; of all scenarios, or of one ("process: ...")."""
+    """The seams of the page's table of those that differ, each with its reason; of all scenarios, or of one
+    ("process: ...")."""
     rows = re.findall(r"^\| `([\w.: ]+)` \| (.+?) \|$", PAGE.read_text().partition("## Seams")[2], re.M)
     return dict(rows)
 
 
 def run(factory, scenario, replacements, late):
-    """One run of a scenario with methods replaced: before the loop is made, or while it runs. What each recorder saw."""
+    """One run of a scenario with methods replaced: before the loop is made, or while it runs. What each
+    recorder saw."""
     seen = {(cls, name): [] for cls, name in replacements}
     stack = contextlib.ExitStack()
 
@@ -61,9 +64,13 @@ async def nothing(loop):
 
 
 def told(factory, name, target, late):
-    """What of the calls of a scenario has to be the same: all that were made, in any order, beside those of a loop that does nothing;
-    which, where a process's output comes as it likes."""
-    calls = [call for call in run(factory, seams.SCENARIOS[name], [target], late)[target] if call not in seams.OF_SELF_PIPE]
+    """What of the calls of a scenario has to be the same: all that were made, in any order, beside those of a
+    loop that does nothing; which, where a process's output comes as it likes."""
+    calls = [
+        call
+        for call in run(factory, seams.SCENARIOS[name], [target], late)[target]
+        if call not in seams.OF_SELF_PIPE
+    ]
     if target[1] in seams.COUNTLESS:
         return bool(calls)
     if name == "process":
@@ -75,19 +82,25 @@ def told(factory, name, target, late):
 @pytest.mark.parametrize("name", seams.SCENARIOS)
 def test_what_is_put_in_the_place_of_a_method_that_asyncio_calls_is_called(name, late):
     scenario = seams.SCENARIOS[name]
-    asked = [target for target, calls in run(reference_loop, scenario, seams.targets(), late).items() if calls]
+    asked = [
+        target for target, calls in run(reference_loop, scenario, seams.targets(), late).items() if calls
+    ]
     assert asked
     wrong, page = [], documented()
     for cls, method in asked:
         expected = told(reference_loop, name, (cls, method), late)
         got = told(subject_loop, name, (cls, method), late)
-        if got != expected and not page.keys() & {seams.label(cls, method), f"{name}: {seams.label(cls, method)}"}:
+        if got != expected and not page.keys() & {
+            seams.label(cls, method),
+            f"{name}: {seams.label(cls, method)}",
+        }:
             wrong.append(f"{seams.label(cls, method)}\n  asyncio: {expected}\n  {LOOP_MODULE}: {got}")
     assert not wrong, "\n".join(wrong)
 
 
 def test_the_page_names_seams_that_there_are():
-    known = {seams.label(*target) for target in seams.targets()} | {"Handle.get_context"}  # new in Python 3.12
+    # New in Python 3.12.
+    known = {seams.label(*target) for target in seams.targets()} | {"Handle.get_context"}
     for row in documented():
         name, _, target = row.rpartition(": ")
         assert target in known and (not name or name in seams.SCENARIOS), row
@@ -144,7 +157,8 @@ async def test_a_pool_with_a_queue_or_threads_of_its_own_uses_them(t):
         adjust = pool._adjust_thread_count
         pool._adjust_thread_count = lambda: (t.log("adjust"), adjust())
         await t.loop.run_in_executor(pool, int)
-    t.channels["main"] = [e for e in t.channels["main"] if e != ("put", True)]  # how often the pool's threads are told to end
+    # How often the pool's threads are told to end.
+    t.channels["main"] = [e for e in t.channels["main"] if e != ("put", True)]
 
 
 @twin
@@ -165,7 +179,9 @@ async def test_a_wrapper_of_asyncios_run_in_executor_is_called(t):
 async def test_a_mock_in_the_place_of_a_method_is_no_method(t):
     with mock.patch.object(base_events.BaseEventLoop, "call_soon", return_value="mocked") as call_soon:
         t.log(t.loop.call_soon(print, 1), call_soon.mock_calls == [mock.call(print, 1)])
-    with mock.patch.object(base_events.BaseEventLoop, "run_in_executor", return_value="mocked") as run_in_executor:
+    with mock.patch.object(
+        base_events.BaseEventLoop, "run_in_executor", return_value="mocked"
+    ) as run_in_executor:
         t.log(t.loop.run_in_executor(None, int), run_in_executor.mock_calls == [mock.call(None, int)])
 
 
@@ -243,8 +259,16 @@ def test_what_a_subclass_overrides_is_used(t):
             return getattr(super(Sub, self), name)(*args, **kwargs)
         return method
 
-    names = ("_run_once", "call_soon", "call_later", "call_at", "create_task", "create_future", "call_exception_handler",
-             "default_exception_handler")
+    names = (
+        "_run_once",
+        "call_soon",
+        "call_later",
+        "call_at",
+        "create_task",
+        "create_future",
+        "call_exception_handler",
+        "default_exception_handler",
+    )
     Sub = type("Sub", (subclass_of(t),), {name: counting(name) for name in names})
     loop = Sub()
     t.loops.append(loop)
@@ -327,7 +351,11 @@ async def test_a_cancel_finds_no_protocol_before_the_connection_is_made(t):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         for turns in range(4):
             made = []
-            task = t.loop.create_task(t.loop.create_connection(lambda: made.append(1) or asyncio.Protocol(), *listener.getsockname()))
+            task = t.loop.create_task(
+                t.loop.create_connection(
+                    lambda: made.append(1) or asyncio.Protocol(), *listener.getsockname()
+                )
+            )
             await t.turns(turns)
             task.cancel()
             t.log(turns, (await asyncio.gather(task, return_exceptions=True))[0].__class__.__name__, made)
@@ -387,8 +415,12 @@ async def test_a_transports_methods_take_the_names_of_their_arguments(t):
     transport.writelines(list_of_data=[b"b"])
     transport.set_protocol(protocol=protocol)
     t.log(b.recv(2, socket.MSG_WAITALL), transport.get_protocol() is protocol)
-    for call in (lambda: transport.write(), lambda: transport.write(dat=b""), lambda: transport.write(b"", b""),
-                 lambda: transport.write(b"", data=b"")):
+    for call in (
+        lambda: transport.write(),
+        lambda: transport.write(dat=b""),
+        lambda: transport.write(b"", b""),
+        lambda: transport.write(b"", data=b""),
+    ):
         with pytest.raises(TypeError):
             call()
     transport.close()
@@ -404,9 +436,13 @@ def _named(function):
 def test_every_public_method_takes_the_names_that_asyncios_takes():
     import treadle
     from asyncio import selector_events
-    pairs = [(treadle.TCPTransport, selector_events._SelectorSocketTransport), (treadle.Loop, asyncio.SelectorEventLoop),
-             (treadle._treadle.UDPTransport, selector_events._SelectorDatagramTransport),
-             (treadle.Handle, asyncio.Handle), (treadle.TimerHandle, asyncio.TimerHandle)]
+    pairs = [
+        (treadle.TCPTransport, selector_events._SelectorSocketTransport),
+        (treadle.Loop, asyncio.SelectorEventLoop),
+        (treadle._treadle.UDPTransport, selector_events._SelectorDatagramTransport),
+        (treadle.Handle, asyncio.Handle),
+        (treadle.TimerHandle, asyncio.TimerHandle),
+    ]
     wrong = []
     for ours, theirs in pairs:
         for name in dir(theirs):

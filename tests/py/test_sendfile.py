@@ -29,11 +29,15 @@ async def serving(t):
             done.set_result(None)
 
     server = await t.loop.create_server(Sink, "127.0.0.1", 0)
-    transport, protocol = await t.loop.create_connection(lambda: t.recorder("p"), *server.sockets[0].getsockname())
+    transport, protocol = await t.loop.create_connection(
+        lambda: t.recorder("p"), *server.sockets[0].getsockname()
+    )
     return server, transport, protocol, got, done
 
 
-@pytest.mark.parametrize("offset,count", [(0, None), (1000, None), (0, 5000), (499_990, 100), (600_000, None)])
+@pytest.mark.parametrize(
+    "offset,count", [(0, None), (1000, None), (0, 5000), (499_990, 100), (600_000, None)]
+)
 @twin
 async def test_a_file_is_sent(t, path, offset, count):
     server, transport, protocol, got, done = await serving(t)

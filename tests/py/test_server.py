@@ -137,8 +137,14 @@ async def test_wrong_arguments(t):
                          (("127.0.0.1", 0), {"ssl_shutdown_timeout": 1}), (("203.0.113.7", 0), {}),
                          (("127.0.0.1", -5), {}), (("127.0.0.1", 0), {"bogus": 1})]:
         await t.acall(start(t.loop.create_server, p, *args, **kwargs))
-    for args, kwargs in [((), {}), (("/x",), {"sock": unix}), ((), {"sock": sock}), (("/nonexistent/x/y",), {}),
-                         (("/x",), {"ssl": True}), (("/x",), {"ssl_handshake_timeout": 1})]:
+    for args, kwargs in [
+        ((), {}),
+        (("/x",), {"sock": unix}),
+        ((), {"sock": sock}),
+        (("/nonexistent/x/y",), {}),
+        (("/x",), {"ssl": True}),
+        (("/x",), {"ssl_handshake_timeout": 1}),
+    ]:
         await t.acall(start(t.loop.create_unix_server, p, *args, **kwargs))
     for s in (sock, dgram, unix):
         s.close()
@@ -174,7 +180,9 @@ async def test_wait_closed_with_a_client_attached(t):
     await t.turns(5)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 13), reason="close_clients and abort_clients are new in Python 3.13")
+@pytest.mark.skipif(
+    sys.version_info < (3, 13), reason="close_clients and abort_clients are new in Python 3.13"
+)
 @pytest.mark.parametrize("how", ["close_clients", "abort_clients"])
 @twin
 async def test_close_clients_and_abort_clients(t, how):

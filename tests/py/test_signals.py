@@ -1,4 +1,5 @@
-"""Signals: handlers of the loop and of the signal module, Ctrl-C in a real process, the wake-up descriptor."""
+"""Signals: handlers of the loop and of the signal module, Ctrl-C in a real process, the wake-up
+descriptor."""
 import asyncio
 import ctypes
 import os
@@ -194,7 +195,8 @@ def test_ctrl_c_that_came_before_a_sleep_is_raised_and_leaves_the_wakeup_fd(t):
     b.setblocking(False)
     before = signal.set_wakeup_fd(b.fileno())
     try:
-        # A call in C, behind which Python looks for no signals: the loop is the first that does, before its sleep.
+        # A call in C, behind which Python looks for no signals: the loop is the first that does, before its
+        # sleep.
         t.loop.call_soon(ctypes.CDLL(None).kill, os.getpid(), signal.SIGINT)
         t.call(t.loop.run_forever)
         t.log(signal.set_wakeup_fd(b.fileno()) == b.fileno())
@@ -433,7 +435,9 @@ def test_the_program_finds_the_wakeup_descriptor_that_it_set(handled):
         got = []
         def look(fd):
             got.append(signal.set_wakeup_fd(fd))
-        signal.signal(signal.SIGUSR1, lambda *args: (got.append("handled"), loop.call_soon_threadsafe(loop.stop)))
+        signal.signal(
+            signal.SIGUSR1, lambda *args: (got.append("handled"), loop.call_soon_threadsafe(loop.stop))
+        )
         if {handled}:
             loop.add_signal_handler(signal.SIGUSR2, print)
             loop.call_soon(look, b.fileno())
@@ -468,7 +472,8 @@ def test_a_handler_of_the_loop_is_called_whoever_has_the_wakeup_descriptor(thief
             {THIEVES[thief]}
         loop.call_soon(steal)
         for _ in range(3):
-            loop.call_soon(kill_while_polling if {sleeping} else lambda sig: os.kill(os.getpid(), sig), signal.SIGUSR1)
+            kill = kill_while_polling if {sleeping} else lambda sig: os.kill(os.getpid(), sig)
+            loop.call_soon(kill, signal.SIGUSR1)
             guard = loop.call_later(20, loop.stop)
             loop.run_forever()
             guard.cancel()

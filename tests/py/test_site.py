@@ -1,4 +1,5 @@
-"""The site builds strictly, its links and anchors lead somewhere, and its reference tells of every public name."""
+"""The site builds strictly, its links and anchors lead somewhere, and its reference tells of every public
+name."""
 import html
 import importlib
 import os
@@ -18,8 +19,14 @@ import python_reference  # noqa: E402
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder], cwd=ROOT, capture_output=True,
-                          text=True, timeout=120, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -65,7 +72,9 @@ def test_nothing_of_the_site_is_fetched_from_another_host(site):
 def test_the_c_reference_has_every_function_with_its_contract(site, library):
     text = page(site, f"c/{library}.html")
     for path in c_reference.headers(ROOT, library):
-        for name in re.findall(r"^(?:TDL_INLINE |static inline )?[a-z][\w *]*?\b(tdl_\w+)\(", path.read_text(), re.MULTILINE):
+        for name in re.findall(
+            r"^(?:TDL_INLINE |static inline )?[a-z][\w *]*?\b(tdl_\w+)\(", path.read_text(), re.MULTILINE
+        ):
             if not name.startswith("tdl__"):
                 assert f'id="{name}"' in text, f"{path.name}: {name}"
     assert text.count("<strong>Thread</strong>") == text.count("<strong>Cost</strong>")

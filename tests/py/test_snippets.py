@@ -1,4 +1,5 @@
-"""Every fenced block of README and docs runs, or says who runs it or why nobody does. C blocks are built by tests/docs."""
+"""Every fenced block of README and docs runs, or says who runs it or why nobody does. C blocks are built by
+tests/docs."""
 import os
 import pathlib
 import re
@@ -16,8 +17,11 @@ ELSEWHERE = {"docs/servers.md": "tests/servers/test_recipes.py"}
 
 def runnable(language):
     """A file that is shown before a block, on its page, is there when the block runs."""
-    return [pytest.param(block, id=block.name) for block in EVERY
-            if block.language == language and not block.note and block.page not in ELSEWHERE and not block.file]
+    return [
+        pytest.param(block, id=block.name)
+        for block in EVERY
+        if block.language == language and not block.note and block.page not in ELSEWHERE and not block.file
+    ]
 
 
 def is_answered_for(block):
@@ -43,7 +47,11 @@ def test_the_page_has_no_block_that_is_only_indented(page):
     text = re.sub(r"^```.*?^```$", "", (snippets.ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
     paragraphs = re.split(r"\n\n+", text)
     behind = zip(paragraphs, paragraphs[1:])
-    assert [each for before, each in behind if each.startswith("    ") and not re.match(r"\s*(-|\d+\.|\[\^)", before)] == []
+    assert [
+        each
+        for before, each in behind
+        if each.startswith("    ") and not re.match(r"\s*(-|\d+\.|\[\^)", before)
+    ] == []
 
 
 def test_a_page_that_is_taken_elsewhere_is_named_there():
@@ -56,7 +64,10 @@ def run(block, folder, *command):
         if shown.line < block.line and shown.file and not shown.note:
             (folder / shown.file).write_text(shown.text)
     env = {name: value for name, value in os.environ.items() if not name.startswith("TREADLE")}
-    env |= {"PATH": os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]), "HOME": str(folder)}
+    env |= {
+        "PATH": os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]),
+        "HOME": str(folder),
+    }
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
     if block.output is not None:

@@ -195,7 +195,11 @@ async def test_nothing_is_received_at_once(t):
     t.log(await t.loop.sock_recv(a, 0))
     t.log(await t.loop.sock_recv_into(a, bytearray()))
     b.send(b"x")
-    t.log(await t.loop.sock_recv(a, 0), await t.loop.sock_recv_into(a, bytearray()), await t.loop.sock_recv(a, 5))
+    t.log(
+        await t.loop.sock_recv(a, 0),
+        await t.loop.sock_recv_into(a, bytearray()),
+        await t.loop.sock_recv(a, 5),
+    )
     a.close()
     b.close()
 

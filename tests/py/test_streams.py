@@ -1,4 +1,5 @@
-"""asyncio's streams, which treadle serves in C where they are asyncio's own: what a program sees is what it sees on asyncio."""
+"""asyncio's streams, which treadle serves in C where they are asyncio's own: what a program sees is what it
+sees on asyncio."""
 import asyncio
 import contextlib
 import copy
@@ -54,7 +55,13 @@ async def end(writer, other):
 
 def state(reader):
     """What of a reader can be seen; a transport that is paused may have got more or less by then."""
-    return (bytes(reader._buffer), reader._waiter is None, reader._paused, reader.at_eof(), repr(reader.exception()))
+    return (
+        bytes(reader._buffer),
+        reader._waiter is None,
+        reader._paused,
+        reader.at_eof(),
+        repr(reader.exception()),
+    )
 
 
 def served(reader):
@@ -71,14 +78,32 @@ async def try_read(t, reader, name, seen):
         seen.append((name, await coroutine))
     except Exception as exc:
         context = type(exc.__context__).__name__
-        seen.append((name, type(exc), str(exc), context, getattr(exc, "partial", None), getattr(exc, "consumed", None)))
+        seen.append(
+            (
+                name,
+                type(exc),
+                str(exc),
+                context,
+                getattr(exc, "partial", None),
+                getattr(exc, "consumed", None),
+            )
+        )
 
 
 @twin
 @pytest.mark.parametrize("name", READS)
 async def test_a_read_gives_what_it_gives_on_asyncio(t, name):
-    for pieces in ([b"x"], [b"xyz\nab"], [b"x", b"ya", b"b\n", b"cd\nefg"], [b"\n"], [b"a" * 17], [b"a" * 40 + b"\n", b"c"],
-                   [b"a" * 15, b"b\n"], [b"z" * 16 + b"\nx"], []):
+    for pieces in (
+        [b"x"],
+        [b"xyz\nab"],
+        [b"x", b"ya", b"b\n", b"cd\nefg"],
+        [b"\n"],
+        [b"a" * 17],
+        [b"a" * 40 + b"\n", b"c"],
+        [b"a" * 15, b"b\n"],
+        [b"z" * 16 + b"\nx"],
+        [],
+    ):
         reader, writer, other = await connect(t)
         seen = []
         task = asyncio.ensure_future(try_read(t, reader, name, seen))
@@ -167,13 +192,24 @@ async def try_read_step(reader, name, hook, seen):
 
 
 @twin
-@pytest.mark.parametrize("kind", ["task", "ensure_future", "gather", "wait_for", "shield", "run_coroutine_threadsafe", "await"])
+@pytest.mark.parametrize(
+    "kind", ["task", "ensure_future", "gather", "wait_for", "shield", "run_coroutine_threadsafe", "await"]
+)
 async def test_what_a_method_gives_is_taken_wherever_a_coroutine_is(t, kind):
     reader, writer, other = await connect(t)
     coroutine = reader.readline()
-    t.log(asyncio.iscoroutine(coroutine), inspect.iscoroutine(coroutine), inspect.isawaitable(coroutine),
-          isinstance(coroutine, types.CoroutineType), coroutine.__name__, coroutine.__qualname__, repr(coroutine),
-          coroutine.cr_running, coroutine.cr_await, t.loop.get_debug() or coroutine.cr_origin)
+    t.log(
+        asyncio.iscoroutine(coroutine),
+        inspect.iscoroutine(coroutine),
+        inspect.isawaitable(coroutine),
+        isinstance(coroutine, types.CoroutineType),
+        coroutine.__name__,
+        coroutine.__qualname__,
+        repr(coroutine),
+        coroutine.cr_running,
+        coroutine.cr_await,
+        t.loop.get_debug() or coroutine.cr_origin,
+    )
     other.send(b"line\n")
     if kind == "task":
         t.log(await asyncio.create_task(coroutine, name="reads"))
@@ -228,8 +264,13 @@ async def test_a_coroutine_that_waits_is_driven_by_hand(t):
 @twin
 async def test_who_forgets_to_await_is_warned(t):
     reader, writer, other = await connect(t)
-    for make in (lambda: reader.read(1), lambda: reader.readline(), lambda: reader.readexactly(1), lambda: reader.readuntil(),
-                 lambda: writer.drain()):
+    for make in (
+        lambda: reader.read(1),
+        lambda: reader.readline(),
+        lambda: reader.readexactly(1),
+        lambda: reader.readuntil(),
+        lambda: writer.drain(),
+    ):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             make()
@@ -388,7 +429,11 @@ async def test_a_servers_streams(t):
     done = t.loop.create_future()
 
     async def echo(reader, writer):
-        t.log(writer.get_extra_info("peername") is not None, repr(writer), type(writer.transport.get_protocol()).__name__)
+        t.log(
+            writer.get_extra_info("peername") is not None,
+            repr(writer),
+            type(writer.transport.get_protocol()).__name__,
+        )
         while line := await reader.readline():
             writer.write(line)
             writer.writelines([b"(", memoryview(b"again"), b")\n"])
@@ -433,11 +478,21 @@ async def test_a_plain_callback_that_raises_is_told(t):
 @twin
 async def test_what_type_tells_and_what_class_tells(t):
     reader, writer, other = await connect(t)
-    t.log(isinstance(reader, asyncio.StreamReader), reader.__class__ is asyncio.StreamReader, type(reader).__name__,
-          type(reader).__module__, issubclass(type(reader), asyncio.StreamReader), sorted(vars(reader)),
-          reader.read.__func__ is asyncio.StreamReader.read, inspect.iscoroutinefunction(reader.read),
-          reader.read == reader.read, reader.read.__self__ is reader, str(inspect.signature(reader.readuntil)),
-          "read" in dir(reader), repr(reader))
+    t.log(
+        isinstance(reader, asyncio.StreamReader),
+        reader.__class__ is asyncio.StreamReader,
+        type(reader).__name__,
+        type(reader).__module__,
+        issubclass(type(reader), asyncio.StreamReader),
+        sorted(vars(reader)),
+        reader.read.__func__ is asyncio.StreamReader.read,
+        inspect.iscoroutinefunction(reader.read),
+        reader.read == reader.read,
+        reader.read.__self__ is reader,
+        str(inspect.signature(reader.readuntil)),
+        "read" in dir(reader),
+        repr(reader),
+    )
     bound = reader.readline
     other.send(b"bound\nunbound\nnamed\n")
     t.log(await bound(), await asyncio.StreamReader.readline(reader), await getattr(reader, "readline")())
@@ -482,8 +537,12 @@ def recorded(seen, name, original):
 
 
 def methods_of(cls):
-    return [name for name, value in vars(cls).items()
-            if inspect.isfunction(value) and name not in ("__init__", "__del__", "__repr__", "_replace_writer", "_replace_transport")]
+    return [
+        name
+        for name, value in vars(cls).items()
+        if inspect.isfunction(value)
+        and name not in ("__init__", "__del__", "__repr__", "_replace_writer", "_replace_transport")
+    ]
 
 
 SEAMS = [(cls, name) for cls in (asyncio.StreamReader, asyncio.StreamWriter, asyncio.StreamReaderProtocol,
@@ -494,7 +553,12 @@ async def talk(reader, writer, other, turns):
     """Uses every method once; what it gave."""
     gave = []
     other.send(b"line\nuntil;exactlyread")
-    gave += [await reader.readline(), await reader.readuntil(b";"), await reader.readexactly(7), await reader.read(4)]
+    gave += [
+        await reader.readline(),
+        await reader.readuntil(b";"),
+        await reader.readexactly(7),
+        await reader.read(4),
+    ]
     task = asyncio.create_task(reader.__anext__())
     await turns(3)
     other.send(b"next\n" + b"x" * 40)
@@ -524,13 +588,22 @@ async def test_what_replaces_a_method_of_a_class_is_called(t, late):
                 stack.enter_context(patch)
             gave = await talk(reader, writer, other, t.turns)
             await end(writer, other)
-        t.log(cls.__name__, name, gave, [(n, [a if isinstance(a, bytes) else 0 for a in args]) for n, args in seen])
+        t.log(
+            cls.__name__,
+            name,
+            gave,
+            [(n, [a if isinstance(a, bytes) else 0 for a in args]) for n, args in seen],
+        )
 
 
 @twin
 @pytest.mark.parametrize("of", ["reader", "writer", "protocol"])
 async def test_what_replaces_a_method_of_an_object_is_called(t, of):
-    classes = {"reader": asyncio.StreamReader, "writer": asyncio.StreamWriter, "protocol": asyncio.StreamReaderProtocol}
+    classes = {
+        "reader": asyncio.StreamReader,
+        "writer": asyncio.StreamWriter,
+        "protocol": asyncio.StreamReaderProtocol,
+    }
     for name in [n for c in classes[of].__mro__[:2] if c is not object for n in methods_of(c)]:
         if name.startswith("__"):
             continue
@@ -570,8 +643,10 @@ class Reader(asyncio.StreamReader):
 
 @twin
 async def test_subclasses_and_other_protocols_are_python(t):
-    for reader_class, protocol_class in ((Reader, asyncio.StreamReaderProtocol),
-                                         (asyncio.StreamReader, type("Sub", (asyncio.StreamReaderProtocol,), {}))):
+    for reader_class, protocol_class in (
+        (Reader, asyncio.StreamReaderProtocol),
+        (asyncio.StreamReader, type("Sub", (asyncio.StreamReaderProtocol,), {})),
+    ):
         a, other = tcp_pair()
         reader = reader_class(loop=t.loop)
         protocol = protocol_class(reader, loop=t.loop)

@@ -49,13 +49,17 @@ async def test_communicate_with_much_data(t):
 
 @twin
 async def test_shell_output_error_and_code(t):
-    process = await asyncio.create_subprocess_shell("echo out; echo err >&2; exit 3", stdout=sp.PIPE, stderr=sp.PIPE)
+    process = await asyncio.create_subprocess_shell(
+        "echo out; echo err >&2; exit 3", stdout=sp.PIPE, stderr=sp.PIPE
+    )
     t.log(await process.communicate(), process.returncode)
 
 
 @twin
 async def test_protocol_events_come_in_order(t):
-    transport, protocol = await t.loop.subprocess_exec(lambda: Process(t), "sh", "-c", "echo one; echo two >&2")
+    transport, protocol = await t.loop.subprocess_exec(
+        lambda: Process(t), "sh", "-c", "echo one; echo two >&2"
+    )
     await protocol.done
     t.log(transport.get_returncode(), transport.get_pid() > 0, transport.get_pipe_transport(9))
     transport.close()
@@ -64,8 +68,9 @@ async def test_protocol_events_come_in_order(t):
 @twin
 async def test_all_data_comes_before_connection_lost(t):
     for i in range(5):
-        transport, protocol = await t.loop.subprocess_exec(lambda: Process(t), "head", "-c", "300000", "/dev/zero",
-                                                           stdin=None)
+        transport, protocol = await t.loop.subprocess_exec(
+            lambda: Process(t), "head", "-c", "300000", "/dev/zero", stdin=None
+        )
         await protocol.done
     t.channels["fd1"] = [e if e[0] != "data" else ("data", len(e[1])) for e in t.channels["fd1"]]
 
@@ -100,9 +105,16 @@ async def test_a_missing_program_is_told_and_leaves_nothing(t):
 
 @twin
 async def test_wrong_arguments(t):
-    for args, kwargs in ([("echo", "a\0b"), {}], [("true",), {"universal_newlines": True}], [("true",), {"shell": True}],
-                         [("true",), {"bufsize": 5}], [("true",), {"text": True}], [("true",), {"encoding": "utf-8"}],
-                         [("true",), {"errors": "strict"}], [(5,), {}]):
+    for args, kwargs in (
+        [("echo", "a\0b"), {}],
+        [("true",), {"universal_newlines": True}],
+        [("true",), {"shell": True}],
+        [("true",), {"bufsize": 5}],
+        [("true",), {"text": True}],
+        [("true",), {"encoding": "utf-8"}],
+        [("true",), {"errors": "strict"}],
+        [(5,), {}],
+    ):
         await t.acall(started(t.loop.subprocess_exec, lambda: Process(t), *args, **kwargs))
     for args, kwargs in ([(["list"],), {}], [("true",), {"shell": False}], [("true",), {"bufsize": 1}]):
         await t.acall(started(t.loop.subprocess_shell, lambda: Process(t), *args, **kwargs))
@@ -110,7 +122,9 @@ async def test_wrong_arguments(t):
 
 @twin
 async def test_standard_streams_are_real_pipes(t):
-    process = await asyncio.create_subprocess_shell("cat /dev/stdin > /proc/self/fd/1", stdin=sp.PIPE, stdout=sp.PIPE)
+    process = await asyncio.create_subprocess_shell(
+        "cat /dev/stdin > /proc/self/fd/1", stdin=sp.PIPE, stdout=sp.PIPE
+    )
     t.log(await process.communicate(b"through"), process.returncode)
 
 
@@ -131,7 +145,9 @@ async def test_popen_arguments_are_passed_on(t, tmp_path):
     t.log(await output("sh", "-c", f"echo passed > /proc/self/fd/{w}", pass_fds=(w,)))
     t.log(os.read(r, 100))
     os.set_inheritable(w, True)
-    t.log((await output("sh", "-c", f"echo x > /proc/self/fd/{w}", close_fds=True, stderr=sp.DEVNULL))[1] != 0)
+    t.log(
+        (await output("sh", "-c", f"echo x > /proc/self/fd/{w}", close_fds=True, stderr=sp.DEVNULL))[1] != 0
+    )
     os.close(r)
     os.close(w)
     t.log(await output("cat", stdin=open(os.devnull)))
@@ -153,7 +169,9 @@ async def test_popen_arguments_are_passed_on(t, tmp_path):
 
 @twin
 async def test_no_descriptor_leaks_into_the_child(t):
-    process = await asyncio.create_subprocess_exec("ls", "/proc/self/fd", stdin=sp.PIPE, stdout=sp.PIPE, stderr=sp.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        "ls", "/proc/self/fd", stdin=sp.PIPE, stdout=sp.PIPE, stderr=sp.PIPE
+    )
     out, _ = await process.communicate()
     t.log(out.split())
 
@@ -226,12 +244,14 @@ async def test_closing_the_transport_kills_the_child(t):
 
 
 def test_close_of_a_child_that_has_ended_leaves_its_code(loop):
-    """close() looks whether there is something to kill, and thereby takes the code from whoever waits for it."""
+    """close() looks whether there is something to kill, and thereby takes the code from whoever waits for
+    it."""
 
     async def main():
         end, hold = os.pipe()  # the child ends behind the loop's back, and not before
-        transport, protocol = await loop.subprocess_exec(asyncio.SubprocessProtocol, "sh", "-c", "read line; exit 3",
-                                                         stdin=end, stdout=None, stderr=None)
+        transport, protocol = await loop.subprocess_exec(
+            asyncio.SubprocessProtocol, "sh", "-c", "read line; exit 3", stdin=end, stdout=None, stderr=None
+        )
         os.close(end)
         os.close(hold)
         os.waitid(os.P_PID, transport.get_pid(), os.WEXITED | os.WNOWAIT)

@@ -97,7 +97,8 @@ async def test_every_kind_of_buffer_can_be_written(t, family):
 
 
 def own(case, *args):
-    """Runs a case on treadle alone, where asyncio of some Pythons is known to be wrong; returns its channels."""
+    """Runs a case on treadle alone, where asyncio of some Pythons is known to be wrong; returns its
+    channels."""
     if LOOP_MODULE == "asyncio":
         pytest.skip("asyncio is wrong here in some Pythons")
     return run_arm(subject_loop, False, case, args)[0]
@@ -558,7 +559,16 @@ async def test_extra_info(t, family):
     t.log(transport.get_extra_info("sockname") == sock.getsockname(),
           transport.get_extra_info("peername") == sock.getpeername(),
           peer_transport.get_extra_info("peername") == sock.getsockname())
-    for name in ("sslcontext", "cipher", "ssl_object", "peercert", "compression", "pipe", "subprocess", "addr"):
+    for name in (
+        "sslcontext",
+        "cipher",
+        "ssl_object",
+        "peercert",
+        "compression",
+        "pipe",
+        "subprocess",
+        "addr",
+    ):
         t.log(name, transport.get_extra_info(name))
     if family == "tcp":
         t.log(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY),
@@ -622,7 +632,9 @@ async def test_set_protocol_inside_data_received(t, family):
 
 @twin
 async def test_buffered_protocols(t, family):
-    transport, protocol, peer_transport, peer = await connected(t, family, server=lambda: t.buffered("server"))
+    transport, protocol, peer_transport, peer = await connected(
+        t, family, server=lambda: t.buffered("server")
+    )
     data = bytes(range(256)) * 20
     transport.write(data)
     transport.write_eof()
@@ -687,7 +699,8 @@ async def test_contexts_of_protocol_callbacks(t):
 
 
 class Contexts(asyncio.Protocol):
-    """Logs the variable that each callback finds, and the values that a factory or connection_made() has set."""
+    """Logs the variable that each callback finds, and the values that a factory or connection_made() has
+    set."""
 
     def __init__(self, log, made=None):
         self.log, self.made = log, made
@@ -727,11 +740,20 @@ async def test_what_a_factory_sets_in_its_context_is_its_connections_own(t):
     await ask_twice(t.loop, lambda: Contexts(t.log))
 
 
-@pytest.mark.skipif(LOOP_MODULE != "treadle", reason="asyncio's connections have one context from Python 3.15 on")
+@pytest.mark.skipif(
+    LOOP_MODULE != "treadle", reason="asyncio's connections have one context from Python 3.15 on"
+)
 def test_the_callbacks_of_a_connection_share_a_context_as_on_python_3_15(loop):
     seen = []
-    loop.run_until_complete(ask_twice(loop, lambda: Contexts(lambda *event: seen.append(event), made="connection's")))
-    assert seen == 2 * [("factory", "server's"), ("made", "factory's"), ("data", "connection's"), ("lost", "connection's")]
+    loop.run_until_complete(
+        ask_twice(loop, lambda: Contexts(lambda *event: seen.append(event), made="connection's"))
+    )
+    assert seen == 2 * [
+        ("factory", "server's"),
+        ("made", "factory's"),
+        ("data", "connection's"),
+        ("lost", "connection's"),
+    ]
 
 
 @twin
@@ -773,7 +795,9 @@ async def test_connection_refused(t):
     except OSError as exc:
         t.log(type(exc).__name__, exc.errno, str(exc).replace(str(port), "PORT"))
     try:
-        await t.loop.create_connection(asyncio.Protocol, "localhost", port, happy_eyeballs_delay=0.01, interleave=1)
+        await t.loop.create_connection(
+            asyncio.Protocol, "localhost", port, happy_eyeballs_delay=0.01, interleave=1
+        )
     except OSError as exc:
         t.log(type(exc).__name__)
 
@@ -782,10 +806,18 @@ async def test_connection_refused(t):
 async def test_happy_eyeballs_and_local_addr(t):
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    for kwargs in ({"happy_eyeballs_delay": 0.05}, {"interleave": 1}, {"happy_eyeballs_delay": 0.05, "interleave": 2},
-                   {"local_addr": ("127.0.0.1", 0)}, {"local_addr": ("127.0.0.2", 0)},
-                   {"family": socket.AF_INET}, {"flags": socket.AI_PASSIVE}):
-        transport, protocol = await t.loop.create_connection(lambda: t.recorder("p"), "127.0.0.1", port, **kwargs)
+    for kwargs in (
+        {"happy_eyeballs_delay": 0.05},
+        {"interleave": 1},
+        {"happy_eyeballs_delay": 0.05, "interleave": 2},
+        {"local_addr": ("127.0.0.1", 0)},
+        {"local_addr": ("127.0.0.2", 0)},
+        {"family": socket.AF_INET},
+        {"flags": socket.AI_PASSIVE},
+    ):
+        transport, protocol = await t.loop.create_connection(
+            lambda: t.recorder("p"), "127.0.0.1", port, **kwargs
+        )
         t.log(transport.get_extra_info("sockname")[0])
         transport.close()
         await protocol.done

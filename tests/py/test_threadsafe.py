@@ -22,7 +22,8 @@ ROUNDS = int(os.environ.get("TREADLE_TEST_ROUNDS", "2000"))
 
 
 class Stall:
-    """Ends the process with all stacks when a counter stands still: a lost wake-up must not look like a slow test."""
+    """Ends the process with all stacks when a counter stands still: a lost wake-up must not look like a slow
+    test."""
 
     def __init__(self, progress):
         self.progress, self.over = progress, threading.Event()
@@ -270,7 +271,9 @@ def test_cancel_from_another_thread_races_with_the_run(t):
     t.log(len(ran) <= count and ran == sorted(ran))
 
 
-@pytest.mark.skipif(not hasattr(asyncio.events, "_ThreadSafeHandle"), reason="Python 3.14's thread-safe handles")
+@pytest.mark.skipif(
+    not hasattr(asyncio.events, "_ThreadSafeHandle"), reason="Python 3.14's thread-safe handles"
+)
 @twin
 async def test_thread_safe_handles_are_asyncios(t):
     handle = t.loop.call_soon_threadsafe(t.log, "ran")
@@ -450,7 +453,9 @@ loop.close()
 """
 
 
-@pytest.mark.skipif(LOOP_MODULE != "treadle", reason="asyncio queues the rest, and watches a closed descriptor for it")
+@pytest.mark.skipif(
+    LOOP_MODULE != "treadle", reason="asyncio queues the rest, and watches a closed descriptor for it"
+)
 def test_what_the_kernel_did_not_take_is_dropped_where_another_thread_aborted_meanwhile(tmp_path):
     done = run_python(code=CUT, check=True, env=preload("send", tmp_path))
     assert done.stdout.splitlines() == ["True 0 10", "lost"]
@@ -502,7 +507,8 @@ def test_producers_that_never_pause_do_not_run_away_from_the_loop(loop, count, w
 @pytest.mark.parametrize("count", [1, 4])
 @pytest.mark.parametrize("kind", ["callbacks", "coroutines"])
 def test_a_timer_waits_for_few_of_what_producers_post(loop, kind, count):
-    """Of callbacks of 1 ms dozens run before a timer that is due, not thousands; of coroutines too, whose cost shows late."""
+    """Of callbacks of 1 ms dozens run before a timer that is due, not thousands; of coroutines too, whose
+    cost shows late."""
     stop, posted, ran, between = [], [0] * count, 0, []
 
     def work():
@@ -541,8 +547,8 @@ def test_a_timer_waits_for_few_of_what_producers_post(loop, kind, count):
 
     with Stall(lambda: ran):
         loop.run_until_complete(main())
-    # A thread that the machine lets stand leaves its loop behind for a while, so the best of the ten is looked at. Without
-    # the pace none of them ends in time.
+    # A thread that the machine lets stand leaves its loop behind for a while, so the best of the ten is
+    # looked at. Without the pace none of them ends in time.
     assert min(between) < 60, between
 
 

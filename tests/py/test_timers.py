@@ -81,7 +81,14 @@ def test_a_handle_gives_back_the_time_that_it_was_made_with(t):
     class Time(float):
         pass
 
-    for when in (10**9, 10**9 + 0.5, True, fractions.Fraction(10**10, 3), decimal.Decimal("1e9"), Time(10**9)):
+    for when in (
+        10**9,
+        10**9 + 0.5,
+        True,
+        fractions.Fraction(10**10, 3),
+        decimal.Decimal("1e9"),
+        Time(10**9),
+    ):
         handle = t.loop.call_at(t.watch(when) if isinstance(when, Time) else when, print)
         t.log(type(handle.when()), float(handle.when()), hash(handle), repr(handle).partition(" ")[0])
         t.log(type(when) is float or handle._when is when)
@@ -188,7 +195,8 @@ def test_when_is_the_time_that_was_asked(t):
 
 @twin
 def test_the_clock_of_a_loop_can_be_replaced(t):
-    """What reads loop.time() sees it; treadle's own timers stay on the monotonic clock (docs/asyncio-compat)."""
+    """What reads loop.time() sees it; treadle's own timers stay on the monotonic clock
+    (docs/asyncio-compat)."""
     t.loop.time = lambda: 5000.0
     t.log(t.loop.time())
     handle = t.loop.call_at(t.loop.time() + 2, t.log)

@@ -15,9 +15,30 @@ from twin import twin
 def certificate(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tls")
     key, cert = folder / "key.pem", folder / "cert.pem"
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days",
-                    "3650", "-keyout", key, "-out", cert, "-subj", "/CN=localhost", "-addext",
-                    "subjectAltName=DNS:localhost,IP:127.0.0.1"], check=True, capture_output=True)
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "3650",
+            "-keyout",
+            key,
+            "-out",
+            cert,
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost,IP:127.0.0.1",
+        ],
+        check=True,
+        capture_output=True,
+    )
     return str(cert), str(key)
 
 
@@ -103,7 +124,9 @@ async def test_verification_errors_are_ssl_errors(t, certificate):
     except ssl.SSLCertVerificationError as exc:
         t.log(type(exc).__name__, exc.verify_code)
     try:
-        await asyncio.open_connection("127.0.0.1", port, ssl=client_context(certificate), server_hostname="other.name")
+        await asyncio.open_connection(
+            "127.0.0.1", port, ssl=client_context(certificate), server_hostname="other.name"
+        )
     except ssl.SSLCertVerificationError as exc:
         t.log(type(exc).__name__, exc.verify_code)
     await asyncio.sleep(0.01)
@@ -120,7 +143,9 @@ async def test_a_plaintext_peer(t, certificate):
     server = await asyncio.start_server(plain, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     try:
-        await t.loop.create_connection(lambda: t.recorder("p"), "127.0.0.1", port, ssl=client_context(certificate))
+        await t.loop.create_connection(
+            lambda: t.recorder("p"), "127.0.0.1", port, ssl=client_context(certificate)
+        )
     except (ssl.SSLError, OSError) as exc:
         t.log(isinstance(exc, ssl.SSLError))
     await asyncio.sleep(0.01)
@@ -157,7 +182,9 @@ async def test_start_tls_behind_the_peers_end_fails(t, certificate):
     transport, _ = await t.loop.create_connection(lambda: protocol, sock=ours)
     peer.shutdown(socket.SHUT_WR)
     await t.turns(5)
-    await t.acall(t.loop.start_tls(transport, protocol, client_context(certificate), server_hostname="localhost"))
+    await t.acall(
+        t.loop.start_tls(transport, protocol, client_context(certificate), server_hostname="localhost")
+    )
     transport.abort()
     await t.turns(5)
     peer.close()
@@ -271,8 +298,9 @@ async def test_tls_over_unix_sockets_and_buffered_protocols(t, certificate, tmp_
         writer.close()
 
     server = await asyncio.start_unix_server(serve, path, ssl=server_context(certificate))
-    transport, protocol = await t.loop.create_unix_connection(lambda: t.buffered("p"), path, server_hostname="localhost",
-                                                              ssl=client_context(certificate))
+    transport, protocol = await t.loop.create_unix_connection(
+        lambda: t.buffered("p"), path, server_hostname="localhost", ssl=client_context(certificate)
+    )
     await protocol.done
     t.log(bytes(protocol.received))
     transport.close()
@@ -338,7 +366,8 @@ def test_a_server_that_is_not_trusted_gets_an_alert(loop, certificate, version, 
 @pytest.mark.parametrize("client", ["treadle", "ssl"])
 @pytest.mark.parametrize("writes", [False, True])
 def test_a_client_that_is_refused_is_told_so(loop, certificate, version, client, writes):
-    """With TLS 1.3 its handshake is done by then: what it reads is an error, and not an end as if all was said."""
+    """With TLS 1.3 its handshake is done by then: what it reads is an error, and not an end as if all was
+    said."""
     context = client_context(certificate)
     context.maximum_version = version
     refuses = server_context(certificate)
@@ -355,13 +384,18 @@ def test_a_client_that_is_refused_is_told_so(loop, certificate, version, client,
             writer.close()
 
     def talk_plainly(address):
-        with socket.create_connection(address) as sock, context.wrap_socket(sock, server_hostname="localhost") as tls:
+        with (
+            socket.create_connection(address) as sock,
+            context.wrap_socket(sock, server_hostname="localhost") as tls,
+        ):
             if writes:
                 tls.sendall(b"request" * 1000)
             return tls.recv(1)
 
     async def main():
-        server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=refuses)
+        server = await asyncio.start_server(
+            lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=refuses
+        )
         address = server.sockets[0].getsockname()
         with pytest.raises(ssl.SSLError) as caught:
             await (talk(address) if client == "treadle" else asyncio.to_thread(talk_plainly, address))

@@ -1,5 +1,6 @@
-"""TLS records in C: sizes, ends, errors and refusals against asyncio, openssl's own client and server, and a fuzz of
-the record stream (TREADLE_TEST_TLS_FUZZ sets the number of its cases, TREADLE_TEST_TLS_SEED the first seed)."""
+"""TLS records in C: sizes, ends, errors and refusals against asyncio, openssl's own client and server, and a
+fuzz of the record stream (TREADLE_TEST_TLS_FUZZ sets the number of its cases, TREADLE_TEST_TLS_SEED the first
+seed)."""
 import asyncio
 import os
 import random
@@ -21,16 +22,28 @@ FUZZ_AT_ONCE = 50
 FUZZ_TIMEOUTS = {"ssl_handshake_timeout": 1, "ssl_shutdown_timeout": 0.3}
 
 
-async def pair(t, certificate, server_protocol=None, client_protocol=None, server_side_context=None, client=None,
-               **kwargs):
-    """A TLS connection over a socket pair: (client transport, client protocol, server transport, server protocol)."""
+async def pair(
+    t,
+    certificate,
+    server_protocol=None,
+    client_protocol=None,
+    server_side_context=None,
+    client=None,
+    **kwargs,
+):
+    """A TLS connection over a socket pair: (client transport, client protocol, server transport, server
+    protocol)."""
     a, b = socket.socketpair()
     accepting = t.loop.create_task(t.loop.connect_accepted_socket(
         server_protocol or (lambda: t.recorder("server")), a,
         ssl=server_side_context or server_context(certificate), **kwargs))
-    ct, cp = await t.loop.create_connection(client_protocol or (lambda: t.recorder("client")), sock=b,
-                                            ssl=client or client_context(certificate), server_hostname="localhost",
-                                            **kwargs)
+    ct, cp = await t.loop.create_connection(
+        client_protocol or (lambda: t.recorder("client")),
+        sock=b,
+        ssl=client or client_context(certificate),
+        server_hostname="localhost",
+        **kwargs,
+    )
     st, sp = await accepting
     return ct, cp, st, sp
 
@@ -119,7 +132,8 @@ async def test_flow_control_of_both_directions(t, certificate):
 async def test_small_buffers_of_a_buffered_protocol(t, certificate):
     def make():
         protocol = t.buffered("server", 100)
-        protocol.buffer = memoryview(protocol.buffer)  # into a slice of a bytearray, which is a copy, asyncio loses data
+        # Into a slice of a bytearray, which is a copy, asyncio loses data.
+        protocol.buffer = memoryview(protocol.buffer)
         return protocol
 
     ct, cp, st, sp = await pair(t, certificate, server_protocol=make)
@@ -287,9 +301,13 @@ async def test_records_behind_a_line_that_a_stream_reader_took(t, certificate):
 
 @twin
 async def test_tls_inside_tls(t, certificate):
-    ct, cp, st, sp = await pair(t, certificate, server_protocol=asyncio.Protocol, client_protocol=asyncio.Protocol)
+    ct, cp, st, sp = await pair(
+        t, certificate, server_protocol=asyncio.Protocol, client_protocol=asyncio.Protocol
+    )
     inner = [t.recorder("inner server"), t.recorder("inner client")]
-    upgrade = t.loop.create_task(t.loop.start_tls(st, inner[0], server_context(certificate), server_side=True))
+    upgrade = t.loop.create_task(
+        t.loop.start_tls(st, inner[0], server_context(certificate), server_side=True)
+    )
     client = await t.loop.start_tls(ct, inner[1], client_context(certificate), server_hostname="localhost")
     server = await upgrade
     data = os.urandom(200_000)
@@ -367,9 +385,16 @@ def test_cancel_start_tls_anywhere(certificate):
             a, b = socket.socketpair()
             ta, _ = await loop.create_connection(asyncio.Protocol, sock=a)
             tb, _ = await loop.create_connection(asyncio.Protocol, sock=b)
-            tasks = [loop.create_task(loop.start_tls(ta, asyncio.Protocol(), server_context(certificate), server_side=True)),
-                     loop.create_task(loop.start_tls(tb, asyncio.Protocol(), client_context(certificate),
-                                                     server_hostname="localhost"))]
+            tasks = [
+                loop.create_task(
+                    loop.start_tls(ta, asyncio.Protocol(), server_context(certificate), server_side=True)
+                ),
+                loop.create_task(
+                    loop.start_tls(
+                        tb, asyncio.Protocol(), client_context(certificate), server_hostname="localhost"
+                    )
+                ),
+            ]
             for _ in range(at % 15):
                 await asyncio.sleep(0)
             tasks[at % 2].cancel()
@@ -484,7 +509,9 @@ def test_close_after_the_peers_end_came_while_paused(certificate):
     async def main():
         t = T()
         t.loop = loop
-        ct, cp, st, sp = await pair(t, certificate, server_protocol=Echo, client_protocol=lambda: Side(loop, False))
+        ct, cp, st, sp = await pair(
+            t, certificate, server_protocol=Echo, client_protocol=lambda: Side(loop, False)
+        )
         ct.pause_reading()
         st.write(b"never read")
         st._ssl_protocol._transport.close()
@@ -542,9 +569,22 @@ def free_port():
 def test_echo_with_openssls_server(certificate):
     """s_server -rev answers each line with the line reversed."""
     port = free_port()
-    with subprocess.Popen(["openssl", "s_server", "-accept", f"127.0.0.1:{port}", "-cert", certificate[0], "-key",
-                           certificate[1], "-rev"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT) as server:
+    with subprocess.Popen(
+        [
+            "openssl",
+            "s_server",
+            "-accept",
+            f"127.0.0.1:{port}",
+            "-cert",
+            certificate[0],
+            "-key",
+            certificate[1],
+            "-rev",
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as server:
         for line in server.stdout:
             if line.startswith(b"ACCEPT"):
                 break
@@ -563,8 +603,16 @@ def test_echo_of_a_mebibyte_with_openssls_client(certificate, version):
     async def main():
         server = await loop.create_server(Echo, "127.0.0.1", 0, ssl=server_context(certificate))
         process = await asyncio.create_subprocess_exec(
-            "openssl", "s_client", "-quiet", version, "-connect", "127.0.0.1:%d" % server.sockets[0].getsockname()[1],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            "openssl",
+            "s_client",
+            "-quiet",
+            version,
+            "-connect",
+            "127.0.0.1:%d" % server.sockets[0].getsockname()[1],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
         data = os.urandom(1 << 19).hex().encode()
 
         async def send():
@@ -676,9 +724,13 @@ async def fuzz_case(loop, seed, contexts):
              loop.create_task(pump(loop, rng, mid_b, mid_a, fault_at[1]))]
     sides = [Side(loop, False), Side(loop, True)]
     (ct, _), (st, _) = await asyncio.gather(
-        connect_over(loop.create_connection(lambda: sides[0], sock=a, ssl=contexts[0], server_hostname="localhost",
-                                            **FUZZ_TIMEOUTS)),
-        connect_over(loop.connect_accepted_socket(lambda: sides[1], b, ssl=contexts[1], **FUZZ_TIMEOUTS)))
+        connect_over(
+            loop.create_connection(
+                lambda: sides[0], sock=a, ssl=contexts[0], server_hostname="localhost", **FUZZ_TIMEOUTS
+            )
+        ),
+        connect_over(loop.connect_accepted_socket(lambda: sides[1], b, ssl=contexts[1], **FUZZ_TIMEOUTS)),
+    )
     sent = bytearray()
     if ct is not None:
         for _ in range(rng.randrange(1, 6)):
@@ -696,7 +748,9 @@ async def fuzz_case(loop, seed, contexts):
         pumps[rng.randrange(2)].cancel()
     if ct is None or not ct.is_closing():
         hang_up(mid_a, mid_b)
-    await asyncio.wait([*pumps, *(side.lost for side, transport in zip(sides, (ct, st)) if transport is not None)])
+    await asyncio.wait(
+        [*pumps, *(side.lost for side, transport in zip(sides, (ct, st)) if transport is not None)]
+    )
     for sock in (mid_a, mid_b):
         sock.close()
     for transport in (ct, st):

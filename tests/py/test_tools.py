@@ -1,4 +1,5 @@
-"""The command-line tools in C: what they refuse, what they leave behind, and what a signal cannot take from them."""
+"""The command-line tools in C: what they refuse, what they leave behind, and what a signal cannot take from
+them."""
 import json
 import os
 import pathlib
@@ -83,7 +84,9 @@ def test_a_case_that_matches_nothing_is_refused_beside_one_that_matches(tool):
     refuses(tool, "case", "--case", first, "--case", "no-such-case", "--smoke")
 
 
-def test_a_place_for_the_results_that_cannot_be_written_is_refused_before_anything_is_measured(tool, tmp_path):
+def test_a_place_for_the_results_that_cannot_be_written_is_refused_before_anything_is_measured(
+    tool, tmp_path
+):
     for wrong in (tmp_path, tmp_path / "missing" / "x.json", "/dev/full", "/proc/x.json"):
         done = run(tool, "--smoke", "--json", wrong)
         assert done.returncode == 2 and done.stdout == "" and "--json" in done.stderr
@@ -94,12 +97,20 @@ def test_processors_that_are_not_there_are_refused(tool):
         refuses(tool, "cpus", f"--cpus={wrong}", "--smoke")
 
 
-@pytest.mark.parametrize("name, wrong", [
-    ("engine", ["--engine", "bogus"]), ("mode", ["--mode", "bogus"]), ("folder", ["--folder", "/proc"]),
-    ("folder", ["--folder", "/no/such/folder"]), ("folder", ["--folder", "/dev/null"]),
-    ("folder", ["--file-mib", "65536", "--folder", "/dev/shm"]),
-    ("sqpoll", ["--sqpoll", "1", "--engine", "threads"]), ("block", ["--block", "16777216", "--file-mib", "8"]),
-    ("depth", ["--depth", "4096", "--block", "16777216"])])
+@pytest.mark.parametrize(
+    "name, wrong",
+    [
+        ("engine", ["--engine", "bogus"]),
+        ("mode", ["--mode", "bogus"]),
+        ("folder", ["--folder", "/proc"]),
+        ("folder", ["--folder", "/no/such/folder"]),
+        ("folder", ["--folder", "/dev/null"]),
+        ("folder", ["--file-mib", "65536", "--folder", "/dev/shm"]),
+        ("sqpoll", ["--sqpoll", "1", "--engine", "threads"]),
+        ("block", ["--block", "16777216", "--file-mib", "8"]),
+        ("depth", ["--depth", "4096", "--block", "16777216"]),
+    ],
+)
 def test_fileio_refuses_what_cannot_be_measured(name, wrong, built):  # noqa: F811
     refuses(built / "cli" / "fileio", name, *wrong)
 
@@ -111,9 +122,13 @@ def test_dns_and_pool_churn_say_which_host_or_server_does_not_answer(built):  # 
         refuses(built / "cli" / "pool_churn", "dsn", "--dsn", "host=/no/such/folder", "--smoke")
 
 
-def test_a_case_that_needs_a_preload_says_how_to_give_it_and_nothing_measured_is_an_error(built):  # noqa: F811
+def test_a_case_that_needs_a_preload_says_how_to_give_it_and_nothing_measured_is_an_error(
+    built,
+):  # noqa: F811
     done = run(built / "cli" / "dns", "--case", "close_blocked")
-    assert done.returncode == 1 and "LD_PRELOAD=" in done.stdout and "nothing could be measured" in done.stderr
+    assert (
+        done.returncode == 1 and "LD_PRELOAD=" in done.stdout and "nothing could be measured" in done.stderr
+    )
 
 
 def test_both_forms_of_an_option_and_the_arm_reach_the_results(tool, tmp_path):
@@ -139,7 +154,14 @@ def test_a_kept_file_is_used_again_and_never_deleted(built, tmp_path):  # noqa: 
     common = ("--folder", tmp_path, "--file-mib", 1, "--smoke")
     assert run(tool, *common, "--keep", 1, "--case", "hot_read").returncode == 0
     before = kept.stat()
-    for more in (["--keep", "1"], ["--keep", "0"], ["--help"], ["--list"], ["--bogus"], ["--engine", "bogus"]):
+    for more in (
+        ["--keep", "1"],
+        ["--keep", "0"],
+        ["--help"],
+        ["--list"],
+        ["--bogus"],
+        ["--engine", "bogus"],
+    ):
         run(tool, *common, *more)
         assert kept.stat().st_ino == before.st_ino and kept.stat().st_size == 1 << 20
     assert os.listdir(tmp_path) == ["treadle-fileio.data"]
@@ -172,7 +194,9 @@ def children_of(pid):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_at_any_moment_leaves_what_was_measured_and_nothing_else(tool, number, tmp_path, open_folder):
+def test_a_signal_at_any_moment_leaves_what_was_measured_and_nothing_else(
+    tool, number, tmp_path, open_folder
+):
     target = tmp_path / "out.json"
     folder = open_folder
     more = ["--folder", folder, "--file-mib", "8"] if tool.name == "fileio" else []

@@ -33,7 +33,16 @@ def test_the_package_has_a_typing_marker_and_stubs(package):
 
 def test_the_public_names(package):
     import treadle
-    for name in ("Loop", "new_event_loop", "run", "install", "uninstall", "info", "is_running", "__version__"):
+    for name in (
+        "Loop",
+        "new_event_loop",
+        "run",
+        "install",
+        "uninstall",
+        "info",
+        "is_running",
+        "__version__",
+    ):
         assert hasattr(treadle, name), name
     assert set(treadle.__all__) <= set(dir(treadle))
     if sys.version_info < (3, 14):
@@ -105,8 +114,20 @@ other: treadle.Loop = treadle.Loop()
 treadle.install()
 treadle.uninstall()
 """)
-    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--cache-dir", str(tmp_path),
-                           str(program)], capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--no-incremental",
+            "--cache-dir",
+            str(tmp_path),
+            str(program),
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -130,8 +151,20 @@ def test_mypy_tells_typos_in_the_names_of_the_package(tmp_path):
         pytest.skip("mypy is not installed")
     program = tmp_path / "program.py"
     program.write_text(TYPOS)
-    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--cache-dir", str(tmp_path),
-                           str(program)], capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--no-incremental",
+            "--cache-dir",
+            str(tmp_path),
+            str(program),
+        ],
+        capture_output=True,
+        text=True,
+    )
     told = [line for line in done.stdout.splitlines() if "attr-defined" in line]
     assert len(told) == 5, done.stdout
 
@@ -141,13 +174,26 @@ def test_mypy_tells_typos_in_the_names_of_the_package(tmp_path):
 def test_mypy_accepts_the_package_itself(tmp_path, package, hidden):
     if importlib.util.find_spec("mypy") is None:
         pytest.skip("mypy is not installed")
-    # Not where it is installed: beside other packages, mypy takes those for modules of the program. The stub of the loop's
-    # module stands for its code there, and here each is looked at.
+    # Not where it is installed: beside other packages, mypy takes those for modules of the program. The stub
+    # of the loop's module stands for its code there, and here each is looked at.
     shutil.copytree(package, tmp_path / "treadle", ignore=shutil.ignore_patterns("*.so", hidden))
     startup = importlib.util.find_spec("_treadle_startup").origin
     shutil.copy(startup, tmp_path)
-    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "treadle",
-                           "_treadle_startup.py"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--cache-dir",
+            str(tmp_path / "cache"),
+            "treadle",
+            "_treadle_startup.py",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -155,7 +201,9 @@ def test_mypy_accepts_the_package_itself(tmp_path, package, hidden):
 def test_the_stubs_say_what_the_modules_have(tmp_path):
     if importlib.util.find_spec("mypy") is None:
         pytest.skip("mypy is not installed")
-    done = subprocess.run([sys.executable, "-m", "mypy.stubtest", "treadle"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy.stubtest", "treadle"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -163,7 +211,9 @@ def public_members():
     """(name, object) of every class, function and method that the package shows without an underscore."""
     import treadle
     import treadle.fileio
-    names = ["treadle"] + [m.name for m in pkgutil.walk_packages(treadle.__path__, "treadle.") if "__main__" not in m.name]
+    names = ["treadle"] + [
+        m.name for m in pkgutil.walk_packages(treadle.__path__, "treadle.") if "__main__" not in m.name
+    ]
     for module in map(importlib.import_module, names):
         for name, value in vars(module).items():
             if name.startswith("_") or not str(getattr(value, "__module__", "")).startswith("treadle"):
@@ -179,7 +229,9 @@ def public_members():
 def test_every_public_name_has_a_docstring_and_a_signature():
     wrong = []
     for name, value in public_members():
-        documented = getattr(value, "__doc__", None) or not callable(value) and not isinstance(value, property)
+        documented = (
+            getattr(value, "__doc__", None) or not callable(value) and not isinstance(value, property)
+        )
         if not documented:
             wrong.append((name, "no docstring"))
         if callable(value) and not isinstance(value, type):
@@ -195,7 +247,9 @@ def test_the_compiled_module_exports_its_init_only(package):
     if not found:
         import treadle._treadle as module
         found = [pathlib.Path(module.__file__)]
-    out = subprocess.run(["nm", "-D", "--defined-only", str(found[0])], capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        ["nm", "-D", "--defined-only", str(found[0])], capture_output=True, text=True, check=True
+    )
     symbols = [line.split()[-1] for line in out.stdout.splitlines()]
     assert [s for s in symbols if not s.startswith(("PyInit_", "_init", "_fini"))] == []
 
@@ -220,7 +274,8 @@ try:
 except ImportError:
     import _interpreters as interpreters
 i = interpreters.create()
-interpreters.run_string(i, sys.argv[1]) if hasattr(interpreters, 'run_string') else interpreters.exec(i, sys.argv[1])
+run = interpreters.run_string if hasattr(interpreters, 'run_string') else interpreters.exec
+run(i, sys.argv[1])
 interpreters.destroy(i)
 print('alive')
 """

@@ -70,14 +70,20 @@ async def test_local_and_remote_endpoints_talk(t):
     b, pb = await endpoint(t, "b", remote_addr=a.get_extra_info("sockname"))
     b.sendto(b"hello")
     await pa.got(1)
-    t.log(pa.peers[0] == b.get_extra_info("sockname"), b.get_extra_info("peername") == a.get_extra_info("sockname"))
+    t.log(
+        pa.peers[0] == b.get_extra_info("sockname"),
+        b.get_extra_info("peername") == a.get_extra_info("sockname"),
+    )
     a.sendto(b"", pa.peers[0])
     a.sendto(b"answer", pa.peers[0])
     while ("datagram", 6, b"answer") not in t.channels["b"]:
         await t.turns(1)
     # asyncio of Python 3.11 forgot the base class.
-    t.log(isinstance(a, asyncio.DatagramTransport) or sys.version_info < (3, 12), isinstance(a, asyncio.Transport),
-          type(a.get_extra_info("socket")).__name__)
+    t.log(
+        isinstance(a, asyncio.DatagramTransport) or sys.version_info < (3, 12),
+        isinstance(a, asyncio.Transport),
+        type(a.get_extra_info("socket")).__name__,
+    )
     for x in (a, b):
         x.close()
         t.log(x.is_closing())

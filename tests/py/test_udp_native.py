@@ -1,4 +1,5 @@
-"""Datagram endpoints in C: batches, address forms, refusals and ends, against asyncio where asyncio defines them."""
+"""Datagram endpoints in C: batches, address forms, refusals and ends, against asyncio where asyncio defines
+them."""
 import asyncio
 import copy
 import gc
@@ -112,7 +113,9 @@ async def test_asyncios_inherited_flow_control_works_on_the_marks_in_force(t):
     kinds.append(await t.loop.create_connection(lambda: t.recorder("s"), *server.sockets[0].getsockname()))
     for transport, protocol in kinds:
         mixin = asyncio.transports._FlowControlMixin
-        t.log(transport._low_water, transport._high_water, transport._protocol_paused, transport._loop is t.loop)
+        t.log(
+            transport._low_water, transport._high_water, transport._protocol_paused, transport._loop is t.loop
+        )
         mixin._set_write_buffer_limits(transport, high=4000)
         t.log(transport._low_water, transport._high_water, transport.get_write_buffer_limits())
         mixin.set_write_buffer_limits(transport, 100, 50)
@@ -132,7 +135,9 @@ async def test_asyncios_inherited_flow_control_works_on_the_marks_in_force(t):
 def test_transports_are_made_by_their_loop_and_by_nothing_else(loop, kind):
     async def main():
         if kind == "udp":
-            return (await loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0)))[0]
+            return (
+                await loop.create_datagram_endpoint(asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0))
+            )[0]
         a, peer = socket.socketpair()
         peer.close()
         return (await loop.create_connection(asyncio.Protocol, sock=a))[0]
@@ -140,9 +145,16 @@ def test_transports_are_made_by_their_loop_and_by_nothing_else(loop, kind):
     transport = loop.run_until_complete(main())
     cls = type(transport)
     makers = [
-        cls, lambda: cls.__new__(cls), lambda: object.__new__(cls), lambda: asyncio.transports._FlowControlMixin.__new__(cls),
-        lambda: type("Sub", (cls,), {}), lambda: copy.copy(transport), lambda: copy.deepcopy(transport),
-        lambda: pickle.loads(pickle.dumps(transport)), transport.__init__, lambda: transport.__init__(None, loop),
+        cls,
+        lambda: cls.__new__(cls),
+        lambda: object.__new__(cls),
+        lambda: asyncio.transports._FlowControlMixin.__new__(cls),
+        lambda: type("Sub", (cls,), {}),
+        lambda: copy.copy(transport),
+        lambda: copy.deepcopy(transport),
+        lambda: pickle.loads(pickle.dumps(transport)),
+        transport.__init__,
+        lambda: transport.__init__(None, loop),
         lambda: asyncio.transports._FlowControlMixin.__init__(transport, None, loop),
     ]
     for maker in makers:
@@ -216,8 +228,18 @@ async def test_pause_inside_datagram_received_holds_the_rest(t):
 
 @twin
 async def test_names_and_wrong_addresses(t):
-    for addr in (("127.0.0.1",), ("127.0.0.1", 70_000), ("127.0.0.1", "9"), ("127.0.0.1", 9, 0), None, "text", 5,
-                 (5, 5), ("a\0b", 9), ("256.1.1.1.1.1", 9)):
+    for addr in (
+        ("127.0.0.1",),
+        ("127.0.0.1", 70_000),
+        ("127.0.0.1", "9"),
+        ("127.0.0.1", 9, 0),
+        None,
+        "text",
+        5,
+        (5, 5),
+        ("a\0b", 9),
+        ("256.1.1.1.1.1", 9),
+    ):
         a, pa = await endpoint(t)
         try:
             t.call(a.sendto, b"x", addr)
@@ -295,7 +317,8 @@ async def test_close_sends_what_is_queued_and_abort_drops_it(t, tmp_path):
         while a.get_write_buffer_size() < 5000:
             a.sendto(b"z" * 1000)
         getattr(a, end)()
-        t.log(a.is_closing(), end == "abort" or a.get_write_buffer_size() > 0)  # asyncio still counts what it dropped
+        # Asyncio still counts what it dropped.
+        t.log(a.is_closing(), end == "abort" or a.get_write_buffer_size() > 0)
         if end == "close":
             while not pa.done.done():
                 await t.loop.sock_recv(peer, 2000)
@@ -459,7 +482,8 @@ def test_the_type_is_asyncios(loop):
 
 @pytest.mark.parametrize("seed", range(CASES))
 def test_random_operations_end_alike(seed, tmp_path):
-    """A peer on a Unix socket, which blocks when its queue is full, and random calls: both loops record the same."""
+    """A peer on a Unix socket, which blocks when its queue is full, and random calls: both loops record the
+    same."""
     print("seed", seed)
 
     async def case(t):
@@ -473,7 +497,9 @@ def test_random_operations_end_alike(seed, tmp_path):
                                **({"remote_addr": paths[1]} if connected else {}))
         pa.on_datagram = lambda data, addr: t.log("got", len(data), addr == paths[1], channel="a")
         for _ in range(rng.randrange(5, 60)):
-            op = rng.choice(("send", "send", "send", "send", "peer", "read", "pause", "resume", "limits", "turn", "end"))
+            op = rng.choice(
+                ("send", "send", "send", "send", "peer", "read", "pause", "resume", "limits", "turn", "end")
+            )
             size = rng.choice((1, 10, 3000, 20_000))
             if op == "send" and not pa.done.done():  # asyncio raises AttributeError after connection_lost
                 a.sendto(bytes([rng.randrange(256)]) * size, None if connected else paths[1])

@@ -128,7 +128,8 @@ def alive():
 
 
 class _Records(logging.Handler):
-    """Keeps warnings and errors of the asyncio logger, which users read, except those that tell a duration."""
+    """Keeps warnings and errors of the asyncio logger, which users read, except those that tell a
+    duration."""
 
     def __init__(self):
         super().__init__(logging.WARNING)
@@ -143,7 +144,8 @@ class _Records(logging.Handler):
 
 
 class Recorder(asyncio.Protocol):
-    """A protocol that records each callback on its own channel; data of one run of callbacks counts as one event."""
+    """A protocol that records each callback on its own channel; data of one run of callbacks counts as one
+    event."""
 
     def __init__(self, case, channel, keep=True):
         self.case, self.channel = case, channel
@@ -263,7 +265,8 @@ class Case:
         self.channels.setdefault(channel, []).append(norm(event))
 
     def log_once(self, *event, channel="main"):
-        """Logs an event unless the last event of its kind was the same (how often may differ, whether may not)."""
+        """Logs an event unless the last event of its kind was the same (how often may differ, whether may
+        not)."""
         events = self.channels.setdefault(channel, [])
         if norm(event) not in events:
             events.append(norm(event))
@@ -293,7 +296,9 @@ class Case:
         except BaseException as exc:
             self.log("raised", exc)
             return None
-        self.log("returned", value if isinstance(value, (int, str, bytes, bool, float, type(None))) else "object")
+        self.log(
+            "returned", value if isinstance(value, (int, str, bytes, bool, float, type(None))) else "object"
+        )
         return value
 
     def watch(self, obj):
@@ -381,7 +386,9 @@ def run_arm(factory, debug, function, args=(), subject=True, strict=True):
 
 
 def _assert_nothing_left(refs, fds, objects):
-    kept = [(name, [_describe(r) for r in gc.get_referrers(ref())]) for name, ref in refs if ref() is not None]
+    kept = [
+        (name, [_describe(r) for r in gc.get_referrers(ref())]) for name, ref in refs if ref() is not None
+    ]
     assert not kept, f"still alive after the case: {kept}"
     left = {k: v for k, v in open_fds().items() if k not in fds}
     assert not left, f"descriptors left open: {left}"

@@ -17,9 +17,14 @@ REAPER = "import sys, harness; sys.stdin.read(); harness.end_run(sys.argv[1])"
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_outlives_the_tests():
-    """Nor a run that is ended in the middle: a child of it sees that by the end of its input, and ends all that was started."""
-    reaper = subprocess.Popen([sys.executable, "-c", REAPER, harness.SESSION], stdin=subprocess.PIPE, start_new_session=True,
-                              env={**os.environ, "PYTHONPATH": str(pathlib.Path(harness.__file__).parent)})
+    """Nor a run that is ended in the middle: a child of it sees that by the end of its input, and ends all
+    that was started."""
+    reaper = subprocess.Popen(
+        [sys.executable, "-c", REAPER, harness.SESSION],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(pathlib.Path(harness.__file__).parent)},
+    )
     os.environ[harness.RUN] = harness.SESSION
     yield
     del os.environ[harness.RUN]

@@ -83,8 +83,16 @@ def running(*command, env=None, cwd=APPS, report=None, stop=signal.SIGTERM):
     environ = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(APPS), **(env or {}), RUN: run}
     if report is not None:
         environ["LOOP_REPORT"] = report
-    process = subprocess.Popen([str(part) for part in command], cwd=cwd, env=environ, stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
     process.output = Output(process.stdout)
     try:
         yield process
@@ -154,8 +162,8 @@ def get(url):
 def loops_of_workers(url, reports, workers):
     """{pid: loop} as seen inside requests, of that many workers.
 
-    The first request blocks its worker, so a further one is answered by another; where the kernel has dealt it to the first
-    one's own queue, one more is sent.
+    The first request blocks its worker, so a further one is answered by another; where the kernel has dealt
+    it to the first one's own queue, one more is sent.
     """
     found, threads, answers = {}, [], []
     reports.listener.settimeout(0.25)
@@ -186,8 +194,8 @@ def loops_of_workers(url, reports, workers):
 def loops_of_consumers(send, reports, workers):
     """{pid: loop} as seen inside the handling of messages, by that many workers.
 
-    The first message blocks its worker. One that was dealt to it all the same, by a request that it had made before, waits there;
-    then one more is sent.
+    The first message blocks its worker. One that was dealt to it all the same, by a request that it had made
+    before, waits there; then one more is sent.
     """
     found = {}
     reports.listener.settimeout(DEADLINE_S)

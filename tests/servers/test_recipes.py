@@ -1,4 +1,5 @@
-"""Every recipe of docs/servers.md and of other pages does what it says: run as printed but for the port, on treadle."""
+"""Every recipe of docs/servers.md and of other pages does what it says: run as printed but for the port, on
+treadle."""
 import dataclasses
 import os
 import pathlib
@@ -23,7 +24,8 @@ class Recipe:
 
 
 def recipes(page, blocks):
-    """Each block of commands with the files that stand before it in its section, and those before the first section."""
+    """Each block of commands with the files that stand before it in its section, and those before the first
+    section."""
     lines = (snippets.ROOT / page).read_text().splitlines()
     shared, files, title = {}, {}, ""
     for block in blocks:
@@ -35,11 +37,17 @@ def recipes(page, blocks):
             if not section:
                 shared[block.file] = block.text
         else:
-            yield pytest.param(Recipe(title, dict(files), block.text), id=f"{title}-{block.line}".replace(" ", "_"))
+            yield pytest.param(
+                Recipe(title, dict(files), block.text), id=f"{title}-{block.line}".replace(" ", "_")
+            )
 
 
 def blocks_of(page, note):
-    return [block for block in snippets.blocks(page) if block.language not in snippets.PLAIN and block.note == note]
+    return [
+        block
+        for block in snippets.blocks(page)
+        if block.language not in snippets.PLAIN and block.note == note
+    ]
 
 
 RECIPES = list(recipes(PAGE, blocks_of(PAGE, "")))
@@ -66,11 +74,19 @@ def test_recipe(recipe, tmp_path, request):
         if name:
             (tmp_path / name).write_text(text)
     commands = texts.pop("")
-    # Commands as in an activated environment, and a home for what they install; nothing beyond this machine is asked.
-    env = {"PATH": os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]), "HOME": str(tmp_path),
-           "PYTHONPATH": os.pathsep.join([harness.OFFLINE, str(tmp_path)]), "BOT_TOKEN": "1:" + "a" * 35, "TREADLE": ""}
+    # Commands as in an activated environment, and a home for what they install; nothing beyond this machine
+    # is asked.
+    env = {
+        "PATH": os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]),
+        "HOME": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join([harness.OFFLINE, str(tmp_path)]),
+        "BOT_TOKEN": "1:" + "a" * 35,
+        "TREADLE": "",
+    }
     if ports["8000"] in commands or any(ports["8000"] in text for text in texts.values()):
-        with harness.running("bash", "-c", "exec " + commands, env=env, cwd=tmp_path, stop=signal.SIGKILL) as process:
+        with harness.running(
+            "bash", "-c", "exec " + commands, env=env, cwd=tmp_path, stop=signal.SIGKILL
+        ) as process:
             harness.wait_for_port(process, int(ports["8000"]))
             assert SAYS in harness.get(f"http://127.0.0.1:{ports['8000']}/"), process.output.text
         return

@@ -1,4 +1,5 @@
-"""python -m treadle and TREADLE=1 reach what a server starts, though uvloop is installed; what they cannot reach is told."""
+"""python -m treadle and TREADLE=1 reach what a server starts, though uvloop is installed; what they cannot
+reach is told."""
 import importlib.util
 import signal
 import sys
@@ -15,8 +16,26 @@ TREADLE = [sys.executable, "-m", "treadle"]
 SERVERS = {
     "uvicorn": ["uvicorn", "asgi:app", "--port", "PORT", "--workers", "N"],
     "gunicorn": ["gunicorn", "asgi:app", "-k", "asgi", "-b", "127.0.0.1:PORT", "-w", "N"],
-    "gunicorn+uvicorn": ["gunicorn", "asgi:app", "-k", "uvicorn_worker.UvicornWorker", "-b", "127.0.0.1:PORT", "-w", "N"],
-    "gunicorn+aiohttp": ["gunicorn", "aiohttp_app:app", "-k", "aiohttp.GunicornWebWorker", "-b", "127.0.0.1:PORT", "-w", "N"],
+    "gunicorn+uvicorn": [
+        "gunicorn",
+        "asgi:app",
+        "-k",
+        "uvicorn_worker.UvicornWorker",
+        "-b",
+        "127.0.0.1:PORT",
+        "-w",
+        "N",
+    ],
+    "gunicorn+aiohttp": [
+        "gunicorn",
+        "aiohttp_app:app",
+        "-k",
+        "aiohttp.GunicornWebWorker",
+        "-b",
+        "127.0.0.1:PORT",
+        "-w",
+        "N",
+    ],
     "granian": ["granian", "--interface", "asgi", "asgi:app", "--port", "PORT", "--workers", "N"],
     "hypercorn": ["hypercorn", "asgi:app", "-b", "127.0.0.1:PORT", "-w", "N"],
     "sanic": ["sanic", "sanic_app:app", "--port", "PORT", "--workers", "N", "--no-motd"],
@@ -30,7 +49,9 @@ def serve(command, reports, workers, name="", **kwargs):
     """{pid: loop} of the workers of a server, and all that it said."""
     port = harness.free_port()
     command = [part.replace("PORT", str(port)) if part != "N" else str(workers) for part in command]
-    with harness.running(*command, report=reports.path, stop=STOPS.get(name, signal.SIGTERM), **kwargs) as process:
+    with harness.running(
+        *command, report=reports.path, stop=STOPS.get(name, signal.SIGTERM), **kwargs
+    ) as process:
         harness.wait_for_port(process, port)
         found = harness.loops_of_workers(f"http://127.0.0.1:{port}/", reports, workers)
     return found, process.output.text
@@ -65,7 +86,9 @@ def push_to_taskiq(url):
     import redis
     from taskiq import InMemoryBroker, TaskiqMessage
 
-    message = InMemoryBroker().formatter.dumps(TaskiqMessage(task_id="1", task_name="job", labels={}, args=[], kwargs={}))
+    message = InMemoryBroker().formatter.dumps(
+        TaskiqMessage(task_id="1", task_name="job", labels={}, args=[], kwargs={})
+    )
     with redis.Redis.from_url(url) as client:
         client.lpush("taskiq", message.message)
 
@@ -105,15 +128,42 @@ def test_uvicorns_reloader_starts_treadle(reports):
     assert list(found.values()) == ["treadle"], text
 
 
-@pytest.mark.parametrize("command, loop, advice", [
-    (["uvicorn", "asgi:app", "--port", "PORT", "--loop", "uvloop"], "uvloop.Loop", "--loop auto, or --loop treadle:new_event_loop"),
-    (["uvicorn", "asgi:app", "--port", "PORT", "--loop", "asyncio"], "asyncio.unix_events._UnixSelectorEventLoop", "--loop auto"),
-    (["granian", "--interface", "asgi", "asgi:app", "--port", "PORT", "--loop", "uvloop"], "uvloop.Loop", "granian --loop auto"),
-    (["hypercorn", "asgi:app", "-b", "127.0.0.1:PORT", "-k", "uvloop"], "uvloop.Loop", "hypercorn --worker-class asyncio"),
-    (["gunicorn", "asgi:app", "-k", "asgi", "--asgi-loop", "uvloop", "-b", "127.0.0.1:PORT"], "uvloop.Loop", "--asgi-loop auto"),
-    (["gunicorn", "aiohttp_app:app", "-k", "aiohttp.GunicornUVLoopWebWorker", "-b", "127.0.0.1:PORT"], "uvloop.Loop",
-     "--worker-class aiohttp.GunicornWebWorker"),
-], ids=lambda value: "-".join(value[:1] + value[-1:]) if isinstance(value, list) else "")
+@pytest.mark.parametrize(
+    "command, loop, advice",
+    [
+        (
+            ["uvicorn", "asgi:app", "--port", "PORT", "--loop", "uvloop"],
+            "uvloop.Loop",
+            "--loop auto, or --loop treadle:new_event_loop",
+        ),
+        (
+            ["uvicorn", "asgi:app", "--port", "PORT", "--loop", "asyncio"],
+            "asyncio.unix_events._UnixSelectorEventLoop",
+            "--loop auto",
+        ),
+        (
+            ["granian", "--interface", "asgi", "asgi:app", "--port", "PORT", "--loop", "uvloop"],
+            "uvloop.Loop",
+            "granian --loop auto",
+        ),
+        (
+            ["hypercorn", "asgi:app", "-b", "127.0.0.1:PORT", "-k", "uvloop"],
+            "uvloop.Loop",
+            "hypercorn --worker-class asyncio",
+        ),
+        (
+            ["gunicorn", "asgi:app", "-k", "asgi", "--asgi-loop", "uvloop", "-b", "127.0.0.1:PORT"],
+            "uvloop.Loop",
+            "--asgi-loop auto",
+        ),
+        (
+            ["gunicorn", "aiohttp_app:app", "-k", "aiohttp.GunicornUVLoopWebWorker", "-b", "127.0.0.1:PORT"],
+            "uvloop.Loop",
+            "--worker-class aiohttp.GunicornWebWorker",
+        ),
+    ],
+    ids=lambda value: "-".join(value[:1] + value[-1:]) if isinstance(value, list) else "",
+)
 def test_another_loop_that_was_asked_for_runs_and_is_told_once(command, loop, advice, reports):
     found, text = serve([*TREADLE, "-m", *command], reports, 1)
     assert list(found.values()) == [loop.partition(".")[0]]
@@ -122,7 +172,9 @@ def test_another_loop_that_was_asked_for_runs_and_is_told_once(command, loop, ad
 
 
 def test_sanics_own_choice_of_uvloop_is_told(reports):
-    found, text = serve([*TREADLE, "-m", *SERVERS["sanic"]], reports, 1, "sanic", env={"SANIC_USE_UVLOOP": "true"})
+    found, text = serve(
+        [*TREADLE, "-m", *SERVERS["sanic"]], reports, 1, "sanic", env={"SANIC_USE_UVLOOP": "true"}
+    )
     assert list(found.values()) == ["uvloop"]
     assert f"{WARNING} uvloop.Loop runs here: leave Sanic's USE_UVLOOP unset" in text
 
@@ -145,15 +197,27 @@ dispatcher.run_polling(Bot("1:" + "a" * 35))
 
 
 def test_aiograms_run_polling_gets_treadle():
-    with harness.running(*TREADLE, "-c", POLLING, env={"PYTHONPATH": harness.OFFLINE}, stop=signal.SIGKILL) as process:
+    with harness.running(
+        *TREADLE, "-c", POLLING, env={"PYTHONPATH": harness.OFFLINE}, stop=signal.SIGKILL
+    ) as process:
         process.output.wait_for("treadle: True")
 
 
-@pytest.mark.parametrize("program, advice", [
-    ("import asyncio, uvloop; uvloop.install(); asyncio.run(asyncio.sleep(0))", "leave out its uvloop.install()"),
-    ("import asyncio, uvloop; uvloop.run(asyncio.sleep(0))", "call asyncio.run()"),
-    ("import anyio; anyio.run(anyio.sleep, 0, backend_options={'use_uvloop': True})", "give anyio.run() backend_options="),
-], ids=["install", "run", "anyio"])
+@pytest.mark.parametrize(
+    "program, advice",
+    [
+        (
+            "import asyncio, uvloop; uvloop.install(); asyncio.run(asyncio.sleep(0))",
+            "leave out its uvloop.install()",
+        ),
+        ("import asyncio, uvloop; uvloop.run(asyncio.sleep(0))", "call asyncio.run()"),
+        (
+            "import anyio; anyio.run(anyio.sleep, 0, backend_options={'use_uvloop': True})",
+            "give anyio.run() backend_options=",
+        ),
+    ],
+    ids=["install", "run", "anyio"],
+)
 def test_a_program_that_names_uvloop_is_told(program, advice):
     with harness.running(*TREADLE, "-c", program) as process:
         process.wait(harness.DEADLINE_S)

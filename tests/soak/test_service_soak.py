@@ -1,4 +1,5 @@
-"""The full service on treadle under 64 connections for ten minutes, while PostgreSQL is restarted twice and NATS killed
+"""The full service on treadle under 64 connections for ten minutes, while PostgreSQL is restarted twice and
+NATS killed
 once: every request is answered or fails with an error status, none hangs, and the workers' memory stays flat.
 TREADLE_SOAK_SECONDS shortens it."""
 import asyncio
@@ -83,9 +84,14 @@ class Soak:
             await asyncio.sleep(min(5, SECONDS / 40))
 
     async def disturb(self):
-        """PostgreSQL restarts at a quarter and at a half of the time, NATS is killed at three eighths and comes back."""
-        steps = [(0.25, self.servers.postgres.restart), (0.375, lambda: self.servers.nats.stop(signal.SIGKILL)),
-                 (0.45, self.servers.nats.start), (0.5, self.servers.postgres.restart)]
+        """PostgreSQL restarts at a quarter and at a half of the time, NATS is killed at three eighths and
+        comes back."""
+        steps = [
+            (0.25, self.servers.postgres.restart),
+            (0.375, lambda: self.servers.nats.stop(signal.SIGKILL)),
+            (0.45, self.servers.nats.start),
+            (0.5, self.servers.postgres.restart),
+        ]
         begin = time.monotonic()
         for share, step in steps:
             await asyncio.sleep(begin + share * SECONDS - time.monotonic())
@@ -109,7 +115,9 @@ def test_the_service_outlives_its_servers_restarts_without_a_hang_and_in_flat_me
             with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
                 runner.run(soak.run())
     with capsys.disabled():
-        print(f"\nservice soak: {dict(soak.status)}, {dict(soak.broken)}, memory {soak.memory[:3]} .. {soak.memory[-3:]} KiB")
+        print(
+            f"\nservice soak: {dict(soak.status)}, {dict(soak.broken)}, memory {soak.memory[:3]} .. {soak.memory[-3:]} KiB"
+        )
     assert not soak.broken
     assert soak.status[200] > CONNECTIONS * len(PATHS)
     assert set(soak.status) <= {200, 500, 503}

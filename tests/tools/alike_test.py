@@ -1,4 +1,5 @@
-"""Goal: alike.py sees a piece that stands in two files, under other names too. Method: small trees of its own."""
+"""Goal: alike.py sees a piece that stands in two files, under other names too. Method: small trees of its
+own."""
 import pathlib
 import sys
 import tempfile
@@ -32,13 +33,17 @@ class Planted(unittest.TestCase):
             return alike.check(root)
 
     def test_a_piece_with_other_names_and_numbers_is_seen(self):
-        problems = self.problems(PIECE.format(a="f", b="code", n=1), "int x;\n" + PIECE.format(a="g", b="rc", n=22))
+        problems = self.problems(
+            PIECE.format(a="f", b="code", n=1), "int x;\n" + PIECE.format(a="g", b="rc", n=22)
+        )
         self.assertEqual(len(problems), 2, problems)
         self.assertTrue(problems[0].startswith("libs/ring/src/one.c:1: as libs/ring/src/two.c:2"), problems)
 
     def test_five_lines_and_another_pass(self):
         piece = PIECE.format(a="f", b="code", n=1)
-        self.assertEqual(self.problems(piece, piece.replace("t->count += 1;", "while (more(t)) {\n    }")), [])
+        self.assertEqual(
+            self.problems(piece, piece.replace("t->count += 1;", "while (more(t)) {\n    }")), []
+        )
 
     def test_a_piece_that_one_file_has_twice_is_its_own_matter(self):
         piece = PIECE.format(a="f", b="code", n=1)

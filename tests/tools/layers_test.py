@@ -15,7 +15,9 @@ class Planted(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.root = pathlib.Path(self.folder.name)
-        shutil.copytree(ROOT / "libs", self.root / "libs", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        shutil.copytree(
+            ROOT / "libs", self.root / "libs", ignore=shutil.ignore_patterns("__pycache__", "*.so")
+        )
         shutil.copytree(ROOT / "cmake", self.root / "cmake")
 
     def tearDown(self):
@@ -58,7 +60,9 @@ class Planted(unittest.TestCase):
 
     def test_a_folder_of_pyloop_may_not_include_one_above_it(self):
         place = "libs/pyloop/src/poll/watch.c"
-        self.assert_seen(self.plant(place, '#include "loop/loop.h"'), place, "poll/ may not include loop/loop.h")
+        self.assert_seen(
+            self.plant(place, '#include "loop/loop.h"'), place, "poll/ may not include loop/loop.h"
+        )
 
     def test_a_folder_of_pyloop_may_not_call_one_above_it(self):
         place = "libs/pyloop/src/ground/audit.c"
@@ -78,8 +82,10 @@ class Planted(unittest.TestCase):
         self.assert_seen(self.plant(place, '#include "transport/base.h"'), place, "transport/base.h")
 
     def test_a_circle_in_either_table_is_seen(self):
-        for place, line, word in (("wake", "set(TREADLE_LAYER_base core)", "base stands on itself"),
-                                  ("poll", "set(TREADLE_FOLDER_ground loop)", "folder ground stands on itself")):
+        for place, line, word in (
+            ("wake", "set(TREADLE_LAYER_base core)", "base stands on itself"),
+            ("poll", "set(TREADLE_FOLDER_ground loop)", "folder ground stands on itself"),
+        ):
             self.tearDown()
             self.setUp()
             problems = self.plant("cmake/TreadleLayers.cmake", line)

@@ -36,7 +36,9 @@ class Planted(unittest.TestCase):
                          ["libs/thing/src/thing.c: run clang-format -i on it"])
 
     def test_includes_out_of_order_are_seen(self):
-        self.assertEqual(len(self.problems('#include "treadle/status.h"\n#include <errno.h>\n\nextern int thing;\n')), 1)
+        self.assertEqual(
+            len(self.problems('#include "treadle/status.h"\n#include <errno.h>\n\nextern int thing;\n')), 1
+        )
 
 
 if __name__ == "__main__":

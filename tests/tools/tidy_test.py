@@ -53,10 +53,18 @@ class Planted(unittest.TestCase):
 
     def test_insides_of_other_projects_stand_in_their_own_files_alone(self):
         for line, place, home in (
-            ("_Py_NewReference(object);", "libs/pyloop/src/loop/handle.c", "libs/pyloop/src/ground/cpython.h"),
+            (
+                "_Py_NewReference(object);",
+                "libs/pyloop/src/loop/handle.c",
+                "libs/pyloop/src/ground/cpython.h",
+            ),
             ("type->tp_dict;", "libs/pyloop/src/loop/loop.c", "libs/pyloop/src/ground/cpython.c"),
             ("poll->io_watcher.fd = 1;", "libs/pyloop/src/poll/watch.c", "libs/pyloop/src/poll/uvpriv.c"),
-            ("tasks._enter_task(loop, task)", "libs/pyloop/treadle/_loop.py", "libs/pyloop/treadle/_asyncio.py"),
+            (
+                "tasks._enter_task(loop, task)",
+                "libs/pyloop/treadle/_loop.py",
+                "libs/pyloop/treadle/_asyncio.py",
+            ),
         ):
             self.assert_seen("with ", place, line + "\n")
             self.assert_clean(home, line + "\n")
@@ -81,18 +89,29 @@ class Planted(unittest.TestCase):
     def test_a_branch_or_loop_without_braces_is_seen(self):
         body = "int f(int n)\n{{\n{}    return n;\n}}\n"
         for line in ("if (n)", "for (;;)", "while (n)"):
-            self.assert_seen("without braces", "libs/thing/src/thing.c", body.format(f"    {line}\n        n--;\n"))
+            self.assert_seen(
+                "without braces", "libs/thing/src/thing.c", body.format(f"    {line}\n        n--;\n")
+            )
             self.assert_clean("libs/thing/src/thing.c", body.format(f"    {line} {{\n        n--;\n    }}\n"))
         self.assert_seen("else without", "libs/thing/src/thing.c",
                          body.format("    if (n) {\n        n--;\n    } else\n        n++;\n"))
-        self.assert_clean("libs/thing/src/thing.c",
-                          body.format("    if (n) {\n        n--;\n    } else if (g()) {\n        n++;\n    }\n"))
-        self.assert_clean("libs/thing/src/thing.c", body.format("    do {\n        n--;\n    } while (n > 0);\n"))
-        self.assert_seen("if without", "libs/thing/src/thing.c", "#define F(n) \\\n    if (n)  \\\n        g(n)\n")
+        self.assert_clean(
+            "libs/thing/src/thing.c",
+            body.format("    if (n) {\n        n--;\n    } else if (g()) {\n        n++;\n    }\n"),
+        )
+        self.assert_clean(
+            "libs/thing/src/thing.c", body.format("    do {\n        n--;\n    } while (n > 0);\n")
+        )
+        self.assert_seen(
+            "if without", "libs/thing/src/thing.c", "#define F(n) \\\n    if (n)  \\\n        g(n)\n"
+        )
         self.assert_clean("libs/thing/src/thing.c", "#include <net/if.h>\n#if X\n#else\n#endif\nint n;\n")
 
     def test_a_static_with_the_prefix_of_the_library_is_seen(self):
-        for line in ("static int tdl__count(void)\n{\n    return 1;\n}\n", "static struct tdl_fop *tdl__first[2];\n"):
+        for line in (
+            "static int tdl__count(void)\n{\n    return 1;\n}\n",
+            "static struct tdl_fop *tdl__first[2];\n",
+        ):
             self.assert_seen("no prefix", "libs/thing/src/thing.c", line)
         self.assert_clean("libs/thing/src/thing.c", "static struct tdl_fop *first(struct tdl_fio *f);\n")
 
@@ -107,9 +126,19 @@ class Planted(unittest.TestCase):
         self.assert_clean("libs/thing/src/thing.c", '/* no malloc(3) here */\nconst char *s = "free(x)";\n')
 
     def test_calls_with_a_better_replacement_are_seen(self):
-        for call in ("strcpy(a, b)", "sprintf(a, b)", "malloc(3)", "free(a)", "assert(a)", "printf(a)", "getenv(a)",
-                     "usleep(3)"):
-            self.assert_seen(call.split("(")[0], "libs/thing/src/thing.c", f"int f(void)\n{{\n    {call};\n}}\n")
+        for call in (
+            "strcpy(a, b)",
+            "sprintf(a, b)",
+            "malloc(3)",
+            "free(a)",
+            "assert(a)",
+            "printf(a)",
+            "getenv(a)",
+            "usleep(3)",
+        ):
+            self.assert_seen(
+                call.split("(")[0], "libs/thing/src/thing.c", f"int f(void)\n{{\n    {call};\n}}\n"
+            )
         for call in ("tdl_malloc(3)", "tdl_free(a)", "self.free(a)", "a->free(a)", "_Static_assert(1)"):
             self.assert_clean("libs/thing/src/thing.c", f"int f(void)\n{{\n    {call};\n}}\n")
 
@@ -121,7 +150,11 @@ class Planted(unittest.TestCase):
         self.assert_clean(place, GOOD_HEADER)
         for word in ("Thread", "Owns", "Errors", "Cost"):
             self.assert_seen("tdl_thing_do", place, GOOD_HEADER.replace(f" * {word}:", f" * {word}s:"))
-        swapped = GOOD_HEADER.replace("Owns:  ", "Other: ").replace("Errors:", "Owns:  ").replace("Other: ", "Errors:")
+        swapped = (
+            GOOD_HEADER.replace("Owns:  ", "Other: ")
+            .replace("Errors:", "Owns:  ")
+            .replace("Other: ", "Errors:")
+        )
         self.assert_seen("in this order", place, swapped)
         self.assert_seen("tdl_bare", place, GOOD_HEADER + "void tdl_bare(void);\n")
         inline = "static inline struct tdl_thing *tdl_inline(int a)\n{\n    return tdl_thing_of(a);\n}\n"
@@ -133,9 +166,15 @@ class Planted(unittest.TestCase):
 
     def test_faults_of_text_are_seen(self):
         place = "libs/thing/src/thing.c"
-        for word, text in (("a tab", "int\ta;\n"), ("blanks", "int a; \n"), ("newline", "int a;"),
-                           ("columns", "int " + "a" * 140 + ";\n"), ("unfinished", "/* TO" "DO: more */\n"),
-                           ("banner", "/* ---------- part ---------- */\n"), ("one machine", '"/ro' 'ot/x";\n')):
+        for word, text in (
+            ("a tab", "int\ta;\n"),
+            ("blanks", "int a; \n"),
+            ("newline", "int a;"),
+            ("columns", "int " + "a" * 140 + ";\n"),
+            ("unfinished", "/* TO" "DO: more */\n"),
+            ("banner", "/* ---------- part ---------- */\n"),
+            ("one machine", '"/ro' 'ot/x";\n'),
+        ):
             self.assert_seen(word, place, text)
 
     def test_a_long_line_of_a_page_is_seen_but_not_a_row_or_a_footnote(self):
@@ -146,7 +185,10 @@ class Planted(unittest.TestCase):
             (root / "docs").mkdir()
             for place in ("README.md", "docs/page.md"):
                 (root / place).write_text(f"| {words}[^note]: {words}{words}")
-            self.assertEqual([str(name) for name, number, _ in tidy.check_pages(root) if number == 3], ["README.md", "docs/page.md"])
+            self.assertEqual(
+                [str(name) for name, number, _ in tidy.check_pages(root) if number == 3],
+                ["README.md", "docs/page.md"],
+            )
             self.assertEqual(len(list(tidy.check_pages(root))), 2)
             for place in ("README.md", "docs/page.md"):
                 (root / place).write_text(wrap.wrapped((root / place).read_text()))
@@ -155,7 +197,9 @@ class Planted(unittest.TestCase):
     def test_wrapping_a_page_leaves_code_tables_and_short_lines(self):
         kept = f"# {'title ' * 30}\n\n```sh\n{'word ' * 30}\n```\n\n| {'cell ' * 30} |\nshort\nlines\n"
         self.assertEqual(wrap.wrapped(kept), kept)
-        self.assertEqual(wrap.wrapped("- " + "word " * 24 + "end\n"), "- " + "word " * 22 + "word\n  word end\n")
+        self.assertEqual(
+            wrap.wrapped("- " + "word " * 24 + "end\n"), "- " + "word " * 22 + "word\n  word end\n"
+        )
 
     def test_names_that_say_nothing_are_seen(self):
         self.assert_seen("no concern", "cli/utils.c", "int a;\n")

@@ -1,4 +1,5 @@
-"""Pages of the C reference, one for each library, out of its public headers: what stands over a declaration is its text."""
+"""Pages of the C reference, one for each library, out of its public headers: what stands over a declaration
+is its text."""
 import pathlib
 import re
 import sys
@@ -22,7 +23,10 @@ def headers(root, library):
 
 def page(root, library):
     """One library's page as Markdown."""
-    parts = [f"# {library}\n", f"`pkg-config --cflags --libs treadle-{library}`, or the CMake target `treadle::{library}`.\n"]
+    parts = [
+        f"# {library}\n",
+        f"`pkg-config --cflags --libs treadle-{library}`, or the CMake target `treadle::{library}`.\n",
+    ]
     for path in headers(root, library):
         parts += header(path.name.removesuffix(".in"), path.read_text())
     return "\n".join(parts)
@@ -82,7 +86,11 @@ def declaration(comment, code):
     elif code.startswith("#define"):
         macro = re.match(r"#define (\w+)(\([^)]*\))?(.*)", code)
         yield f"### {macro.group(1)}\n"
-        code = code if "\\\n" not in code or "_MAP(" in code else f"#define {macro.group(1)}{macro.group(2) or ''}"
+        code = (
+            code
+            if "\\\n" not in code or "_MAP(" in code
+            else f"#define {macro.group(1)}{macro.group(2) or ''}"
+        )
     elif named := re.search(r"((?:struct|enum) \w+)|(\w+);", code):
         yield f"### {named.group(1) or named.group(2)}\n"
     yield prose(lines[:first])
@@ -128,4 +136,8 @@ def dedent(lines):
 
 def escape(text):
     text = text.replace("<", "&lt;")
-    return re.sub(r"(?<!`)\b((?:tdl|TDL|io|IORING)_\w+)(?:\(\))?(?!`)", r"`\1`", text) if "`" not in text else text
+    return (
+        re.sub(r"(?<!`)\b((?:tdl|TDL|io|IORING)_\w+)(?:\(\))?(?!`)", r"`\1`", text)
+        if "`" not in text
+        else text
+    )

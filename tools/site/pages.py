@@ -1,7 +1,8 @@
-"""mkdocs' hook: puts pages on the site that stand beside docs/ or are generated, and turns links of the tree into links of the site.
+"""mkdocs' hook: puts pages on the site that stand beside docs/ or are generated, and turns links of the tree
+into links of the site.
 
-A link in a page is one of the tree, so that it works where the files are read; a link to a file or folder that is no page leads
-to a page with its text. One that leads nowhere is a warning, which ends a strict build.
+A link in a page is one of the tree, so that it works where the files are read; a link to a file or folder
+that is no page leads to a page with its text. One that leads nowhere is a warning, which ends a strict build.
 """
 import logging
 import pathlib
@@ -17,7 +18,15 @@ import python_reference  # noqa: E402
 
 log = logging.getLogger("mkdocs.hooks.pages")
 LINK = re.compile(r"(\]\()([^)\s#]*)(#[^)\s]*)?(\))")
-LANGUAGES = {".py": "python", ".c": "c", ".h": "c", ".cpp": "cpp", ".rs": "rust", ".toml": "toml", ".sh": "sh"}
+LANGUAGES = {
+    ".py": "python",
+    ".c": "c",
+    ".h": "c",
+    ".cpp": "cpp",
+    ".rs": "rust",
+    ".toml": "toml",
+    ".sh": "sh",
+}
 
 #: Files of the tree that are pages, and what they are called on the site.
 BESIDE = {
@@ -98,7 +107,9 @@ def add_target(root, source, target, targets, texts, files, config):
     elif path.is_file():
         targets[target] = f"source/{target}.md"
         fence = "````"
-        texts[targets[target]] = f"# {target}\n\n{fence}{LANGUAGES.get(path.suffix, 'text')}\n{path.read_text().rstrip()}\n{fence}\n"
+        texts[targets[target]] = (
+            f"# {target}\n\n{fence}{LANGUAGES.get(path.suffix, 'text')}\n{path.read_text().rstrip()}\n{fence}\n"
+        )
     else:
         log.warning("%s: the link to %s leads nowhere", source, target)
 

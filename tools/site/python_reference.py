@@ -1,4 +1,5 @@
-"""Pages of the Python reference: docstrings of the installed package, signatures with the types of its stubs."""
+"""Pages of the Python reference: docstrings of the installed package, signatures with the types of its
+stubs."""
 import ast
 import importlib
 import inspect
@@ -25,7 +26,8 @@ def page(root, name):
 
 
 def public_names(module):
-    """What the page tells of: functions and classes; modules of another library's shape and constants are left out."""
+    """What the page tells of: functions and classes; modules of another library's shape and constants are
+    left out."""
     return [name for name in module.__all__ if not name.startswith("__") and callable(getattr(module, name))]
 
 
@@ -51,24 +53,36 @@ def class_section(item, cls, types):
 
 
 def public_members(cls):
-    """What the class and its bases of treadle define; what asyncio's base class has stands in asyncio's documentation."""
+    """What the class and its bases of treadle define; what asyncio's base class has stands in asyncio's
+    documentation."""
     for base in cls.__mro__:
         if base.__module__.startswith("treadle"):
-            yield from {name for name in vars(base) if not name.startswith("_") and not isinstance(vars(base)[name], type)
-                        and not is_plain(vars(base)[name])}
+            yield from {
+                name
+                for name in vars(base)
+                if not name.startswith("_")
+                and not isinstance(vars(base)[name], type)
+                and not is_plain(vars(base)[name])
+            }
 
 
 def is_plain(value):
     if inspect.ismemberdescriptor(value) and not value.__doc__:  # a slot of asyncio's, in its documentation
         return True
-    return not (callable(value) or inspect.isdatadescriptor(value) or isinstance(value, (classmethod, staticmethod, property)))
+    return not (
+        callable(value)
+        or inspect.isdatadescriptor(value)
+        or isinstance(value, (classmethod, staticmethod, property))
+    )
 
 
 def docstring(value, cls=None, name=""):
     """The docstring as Markdown: lines of the form "name: text" become a list."""
     text = inspect.getdoc(value) or ""
     if cls is not None and not text:
-        text = next((inspect.getdoc(getattr(base, name)) or "" for base in cls.__mro__[1:] if hasattr(base, name)), "")
+        text = next(
+            (inspect.getdoc(getattr(base, name)) or "" for base in cls.__mro__[1:] if hasattr(base, name)), ""
+        )
     lines, listed = [], False
     for line in text.replace("``", "`").replace("<", "&lt;").splitlines():
         option = re.match(r"([a-z_]+(?:, [a-z_]+)*): (.*)", line) if lines else None

@@ -1,11 +1,13 @@
 """treadle in every process of a program: what ``python -m treadle`` and ``TREADLE=1`` do.
 
-The environment variable reaches every child, however it is started; the line in treadle.pth, which does nothing without the
-variable, has each interpreter that finds treadle call arm(). (A sitecustomize on PYTHONPATH would hide the user's own, is
-lost where -E or -I is given, and cannot serve a program whose command line somebody else writes. From Python 3.18 on, site
-asks for a .start file instead; on those before, it would cost every process the import of this module.)
+The environment variable reaches every child, however it is started; the line in treadle.pth, which does
+nothing without the variable, has each interpreter that finds treadle call arm(). (A sitecustomize on
+PYTHONPATH would hide the user's own, is lost where -E or -I is given, and cannot serve a program whose
+command line somebody else writes. From Python 3.18 on, site asks for a .start file instead; on those before,
+it would cost every process the import of this module.)
 
-This module stands outside the package and imports nothing that costs: a process that never imports asyncio pays for no more.
+This module stands outside the package and imports nothing that costs: a process that never imports asyncio
+pays for no more.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ class _Finder:
             return None
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = find(name, path, target) if find is not None and finder is not self else None
+            spec: ModuleSpec | None = (
+                find(name, path, target) if find is not None and finder is not self else None
+            )
             if spec is not None:
                 _look_at(name, spec.loader)
                 return spec
@@ -59,7 +63,8 @@ def _look_at(name: str, loader: Any) -> None:
         return
 
     def exec_module(module: ModuleType) -> None:
-        ours = module.__name__ == name  # a loader may be that of more modules: a zip file has one for each of its folders
+        # A loader may be that of more modules: a zip file has one for each of its folders.
+        ours = module.__name__ == name
         if ours and name in _TAKES_UVLOOP_IF_INSTALLED:
             _hide_uvloop(module)
         execute(module)
@@ -128,7 +133,9 @@ _FLAGS = {
     "anyio": 'give anyio.run() backend_options={"loop_factory": treadle.new_event_loop}',
     "uvloop": "call asyncio.run() where the program calls uvloop.run()",
 }
-_FLAG_OF_NONE = "the program chose it; leave out its uvloop.install() or loop factory, or make it treadle.new_event_loop"
+_FLAG_OF_NONE = (
+    "the program chose it; leave out its uvloop.install() or loop factory, or make it treadle.new_event_loop"
+)
 
 
 def _advice(frame: FrameType | None) -> str:
@@ -140,8 +147,8 @@ def _advice(frame: FrameType | None) -> str:
     return _FLAG_OF_NONE
 
 
-# Those who choose uvloop by themselves. Each name is theirs and may be gone in another version: then nothing is done here, and
-# the warning above tells.
+# Those who choose uvloop by themselves. Each name is theirs and may be gone in another version: then nothing
+# is done here, and the warning above tells.
 
 #: Modules that take uvloop wherever it is installed, and ask for nothing else of it.
 _TAKES_UVLOOP_IF_INSTALLED = frozenset(
@@ -150,7 +157,8 @@ _TAKES_UVLOOP_IF_INSTALLED = frozenset(
 
 
 def _hide_uvloop(module: ModuleType) -> None:
-    """Let this module's own ``import uvloop`` fail, so that it does as it does where uvloop is not installed."""
+    """Let this module's own ``import uvloop`` fail, so that it does as it does where uvloop is not
+    installed."""
     import builtins
 
     def import_without_uvloop(name: str, *args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,8 @@
 """treadle: an asyncio event loop in C on libuv.
 
-``treadle.run(main())`` runs a coroutine as ``asyncio.run`` does, on a treadle loop. ``new_event_loop`` is a loop
-factory for ``asyncio.Runner`` and for servers that take one. ``python -m treadle`` runs a program as it is.
+``treadle.run(main())`` runs a coroutine as ``asyncio.run`` does, on a treadle loop. ``new_event_loop`` is a
+loop factory for ``asyncio.Runner`` and for servers that take one. ``python -m treadle`` runs a program as it
+is.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def is_running() -> bool:
 
 
 def info() -> dict[str, _Any]:
-    """Return versions, libuv, the poll gate and kernel features, as ``python -m treadle info`` prints them."""
+    """Return versions, libuv, the poll gate and kernel features, as ``python -m treadle info`` prints
+    them."""
     from . import _info
 
     return _info.collect()

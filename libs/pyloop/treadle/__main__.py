@@ -17,7 +17,8 @@ usage: python -m treadle SCRIPT [ARGS...]
        python -m treadle info
        python -m treadle --version
 
-Run an asyncio program as it is on treadle, with every process that it starts, or tell versions and kernel features in force.
+Run an asyncio program as it is on treadle, with every process that it starts, or tell versions and kernel
+features in force.
 A server that would choose uvloop by itself gets treadle; if another loop runs in the end, a warning says so.
 TREADLE=1 in the environment does the same for a program whose command line is not yours; TREADLE=0 is off."""
 
@@ -38,7 +39,8 @@ def main() -> None:
         print(USAGE, file=sys.stderr)
         sys.exit(2)
     else:
-        startup = importlib.import_module("_treadle_startup")  # beside the package, and as untyped to mypy as a program is
+        # Beside the package, and as untyped to mypy as a program is.
+        startup = importlib.import_module("_treadle_startup")
         startup.arm()
         _run(args)
 

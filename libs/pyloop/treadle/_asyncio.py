@@ -1,9 +1,11 @@
-"""All private names of asyncio and concurrent.futures that treadle's Python uses; C's are in ground/asyncio.h.
+"""All private names of asyncio and concurrent.futures that treadle's Python uses; C's are in
+ground/asyncio.h.
 
-Each is looked for once, when treadle is imported, and where a Python has it no more something public does the same, with
-less: ``_private`` says what. TREADLE_TEST_DISTRUST in the environment names some that are not looked for, for a test. The
-attributes of asyncio's own objects that its inherited code works on (a server's, a transport's) are not here: whoever
-derives from a class has them, and tests/conformance holds each version.
+Each is looked for once, when treadle is imported, and where a Python has it no more something public does the
+same, with
+less: ``_private`` says what. TREADLE_TEST_DISTRUST in the environment names some that are not looked for, for
+a test. The attributes of asyncio's own objects that its inherited code works on (a server's, a transport's)
+are not here: whoever derives from a class has them, and tests/conformance holds each version.
 """
 
 from __future__ import annotations
@@ -64,12 +66,14 @@ def _nothing(*_: Any) -> None:
 interleave_addrinfos = _private(base_events, "_interleave_addrinfos", _interleave_anyhow)
 check_ssl_socket = _private(base_events, "_check_ssl_socket", _refuse_ssl_socket)
 format_handle = _private(base_events, "_format_handle", repr)
-SendfileFallback = _private(base_events, "_SendfileFallbackProtocol", None)  # else asyncio's own fallback is used
+# Else asyncio's own fallback is used.
+SendfileFallback = _private(base_events, "_SendfileFallbackProtocol", None)
 # futures: 3.11 to 3.15
 set_result_unless_cancelled = _private(futures, "_set_result_unless_cancelled", _set_result)
 convert_future_exc = _private(futures, "_convert_future_exc", lambda exc: exc)
 # constants, format_helpers, coroutines, unix_events: 3.11 to 3.15; _iscoroutinefunction is new in 3.14
-SENDFILE_MODE = getattr(_private(constants, "_SendfileMode", None), "TRY_NATIVE", None)  # else by asyncio's fallback
+# Else by asyncio's fallback.
+SENDFILE_MODE = getattr(_private(constants, "_SendfileMode", None), "TRY_NATIVE", None)
 format_callback_source = _private(format_helpers, "_format_callback_source", _source)
 iscoroutinefunction = getattr(coroutines, "_iscoroutinefunction", coroutines.iscoroutinefunction)
 signal_handler = getattr(unix_events, "_sighandler_noop", None)  # asyncio's, which is no user's
@@ -97,18 +101,46 @@ def pools_are_over() -> bool:
 
 def is_asyncios_pool(executor: Any) -> bool:
     """Tell whether a loop has made the pool for itself."""
-    return executor.__class__ is _thread.ThreadPoolExecutor and getattr(executor, "_thread_name_prefix", "") == "asyncio"
+    return (
+        executor.__class__ is _thread.ThreadPoolExecutor
+        and getattr(executor, "_thread_name_prefix", "") == "asyncio"
+    )
 
 
 # sslproto: what SSLProtocol keeps its state in and C has members for, 3.11 to 3.15
 _TLS_MEMBERS = (
-    "_state", "_sslobj", "_incoming", "_outgoing", "_transport", "_app_protocol", "_write_backlog", "_write_buffer_size",
-    "_app_protocol_is_buffer", "_app_reading_paused", "_app_writing_paused", "_ssl_reading_paused", "_ssl_writing_paused",
+    "_state",
+    "_sslobj",
+    "_incoming",
+    "_outgoing",
+    "_transport",
+    "_app_protocol",
+    "_write_backlog",
+    "_write_buffer_size",
+    "_app_protocol_is_buffer",
+    "_app_reading_paused",
+    "_app_writing_paused",
+    "_ssl_reading_paused",
+    "_ssl_writing_paused",
 )
 _TLS_METHODS = (
-    "_control_app_writing", "_control_ssl_reading", "_call_eof_received", "_start_shutdown", "_do_read", "_do_write",
-    "_do_flush", "_do_handshake", "_do_shutdown", "_process_outgoing", "_write_appdata", "_set_state", "_fatal_error",
-    "_get_app_transport", "_set_write_buffer_limits", "_set_read_buffer_limits", "_on_handshake_complete",
+    "_control_app_writing",
+    "_control_ssl_reading",
+    "_call_eof_received",
+    "_start_shutdown",
+    "_do_read",
+    "_do_write",
+    "_do_flush",
+    "_do_handshake",
+    "_do_shutdown",
+    "_process_outgoing",
+    "_write_appdata",
+    "_set_state",
+    "_fatal_error",
+    "_get_app_transport",
+    "_set_write_buffer_limits",
+    "_set_read_buffer_limits",
+    "_on_handshake_complete",
 )
 _TLS_STATES = ("DO_HANDSHAKE", "WRAPPED", "FLUSHING", "SHUTDOWN", "UNWRAPPED")
 
@@ -116,7 +148,12 @@ _TLS_STATES = ("DO_HANDSHAKE", "WRAPPED", "FLUSHING", "SHUTDOWN", "UNWRAPPED")
 def _tls_is_known() -> bool:
     protocol: Any = sslproto.SSLProtocol
     methods = vars(protocol)
-    used = {name for method in methods.values() if hasattr(method, "__code__") for name in method.__code__.co_names}
+    used = {
+        name
+        for method in methods.values()
+        if hasattr(method, "__code__")
+        for name in method.__code__.co_names
+    }
     return (
         used.issuperset(_TLS_MEMBERS)
         and all(callable(methods.get(name)) for name in _TLS_METHODS)

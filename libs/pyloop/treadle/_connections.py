@@ -1,4 +1,5 @@
-"""Connections, endpoints and listening sockets being made: where the running Python's asyncio lacks what a newer one mended.
+"""Connections, endpoints and listening sockets being made: where the running Python's asyncio lacks what a
+newer one mended.
 
 docs/asyncio-compat.md lists each, with CPython's issue.
 """
@@ -24,17 +25,19 @@ _hide: Any = getattr(asyncio, "future_discard_from_awaited_by", None)
 
 
 class Refused:
-    """Stands for the protocol that a factory did not make, until the socket that was made for it is closed."""
+    """Stands for the protocol that a factory did not make, until the socket that was made for it is
+    closed."""
 
     def __init__(self, exc: BaseException) -> None:
         self.exc = exc
 
 
 async def _first_to_connect(loop: Any, connect: Any, infos: Any, delay: float) -> Any:
-    """Return what the first connect(info) to succeed returns, or None; each starts when the one before failed or delay passed.
+    """Return what the first connect(info) to succeed returns, or None; each starts when the one before failed
+    or delay passed.
 
-    The others are canceled and have ended by then. Tasks are made here and nowhere else, so it makes no difference whether they
-    start at once (gh-124309), and none is left behind (gh-128479).
+    The others are canceled and have ended by then. Tasks are made here and nowhere else, so it makes no
+    difference whether they start at once (gh-124309), and none is left behind (gh-128479).
     """
     winner = None
     waiter = asyncio.current_task(loop)
@@ -164,7 +167,8 @@ class Connections:
         )
 
     async def _connect_named(self: Any, host: str, port: int) -> Any:
-        """Connect to one of the addresses of a name, in their order; return the descriptor, None if asyncio has to do it."""
+        """Connect to one of the addresses of a name, in their order; return the descriptor, None if asyncio
+        has to do it."""
         if not 0 <= port <= 0xFFFF or self._overridden(_OF_LOOKUP) or not self._asks_no_executor():
             return None
         infos = self._getaddrinfo(host, port, 0, socket.SOCK_STREAM, 0, 0)
@@ -230,7 +234,9 @@ class Connections:
         failed: list[list[OSError]] = []
         errors: list[OSError] = []
         try:
-            sock = await _first_to_connect(self, lambda info: self._connect_sock(failed, info, local), infos, delay)
+            sock = await _first_to_connect(
+                self, lambda info: self._connect_sock(failed, info, local), infos, delay
+            )
             if sock is None:
                 errors = [exc for attempt in failed for exc in attempt]
                 if all_errors:
@@ -242,7 +248,9 @@ class Connections:
 
     if sys.version_info < (3, 14):
 
-        async def _connect_sock(self: Any, exceptions: Any, addr_info: Any, local_addr_infos: Any = None) -> Any:
+        async def _connect_sock(
+            self: Any, exceptions: Any, addr_info: Any, local_addr_infos: Any = None
+        ) -> Any:
             # What fails is in exceptions, and a close() that fails hides nothing (gh-135836).
             family, kind, proto, _, address = addr_info
             sock = None
@@ -337,7 +345,13 @@ class Connections:
         return transport, protocol
 
     async def _create_endpoint(
-        self: Any, protocol_factory: Any, local_addr: Any = None, remote_addr: Any = None, *, sock: Any = None, **kwargs: Any
+        self: Any,
+        protocol_factory: Any,
+        local_addr: Any = None,
+        remote_addr: Any = None,
+        *,
+        sock: Any = None,
+        **kwargs: Any,
     ) -> Any:
         if sock is not None:
             odd = sock.type not in (socket.SOCK_DGRAM, socket.SOCK_STREAM)
@@ -408,9 +422,14 @@ def _bind_first(sock: Any, family: int, local_addr_infos: Any, failures: list[OS
                 sock.bind(address)
                 return
             except OSError as exc:
-                # As the running Python words it: up to 3.12 without the number, which some errors do not have.
+                # As the running Python words it: up to 3.12 without the number, which some errors do not
+                # have.
                 text = str(exc) if sys.version_info >= (3, 13) else exc.strerror or str(exc)
-                failures.append(OSError(exc.errno, f"error while attempting to bind on address {address!r}: {text.lower()}"))
+                failures.append(
+                    OSError(
+                        exc.errno, f"error while attempting to bind on address {address!r}: {text.lower()}"
+                    )
+                )
         if failures:
             raise failures.pop()
         raise OSError(f"no matching local address with {family=} found")
@@ -418,4 +437,5 @@ def _bind_first(sock: Any, family: int, local_addr_infos: Any, failures: list[OS
         failures = []  # what is raised has this frame
 
 
-Connections._create_raced.__qualname__ = "BaseEventLoop.create_connection"  # a wrong argument's error then reads as asyncio's
+# A wrong argument's error then reads as asyncio's.
+Connections._create_raced.__qualname__ = "BaseEventLoop.create_connection"

@@ -36,7 +36,9 @@ def collect() -> dict[str, Any]:
         "python": platform.python_version(),
         "libuv": features["libuv"],
         "libuv_built_with": features["libuv_built"],
-        "build": " ".join(filter(None, (features["build_type"], features["sanitizers"], features["compiler"]))),
+        "build": " ".join(
+            filter(None, (features["build_type"], features["sanitizers"], features["compiler"]))
+        ),
         "kernel": platform.release(),
         "gate": native["gate"],
         "gate_refused": errno.errorcode.get(native["gate_errno"], "") if native["gate"] == "refused" else "",

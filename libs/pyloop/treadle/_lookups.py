@@ -1,4 +1,5 @@
-"""getaddrinfo and getnameinfo of a loop: in C where that gives what asyncio's executor would, else by the executor."""
+"""getaddrinfo and getnameinfo of a loop: in C where that gives what asyncio's executor would, else by the
+executor."""
 
 from __future__ import annotations
 
@@ -18,12 +19,13 @@ _class_of: Any = type  # the built-in, which an argument of getaddrinfo hides
 class Lookups:
     """The lookups of treadle.Loop, whose C part tells for each call whether it can answer.
 
-    A subclass of Loop, a default executor of the user's and a replaced socket.getaddrinfo all have reasons to see each
-    lookup, so they do.
+    A subclass of Loop, a default executor of the user's and a replaced socket.getaddrinfo all have reasons to
+    see each lookup, so they do.
     """
 
     _default_executor: Any
-    _own_executor: Any = _GIVEN  # the default executor when it was last found to be of asyncio's making, or None
+    # The default executor when it was last found to be of asyncio's making, or None.
+    _own_executor: Any = _GIVEN
     _looks_up_natively: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -47,7 +49,8 @@ class Lookups:
                     self._drop_lookup(answer)
                     raise
         named = {"family": family, "type": type, "proto": proto, "flags": flags}
-        given = {name: value for name, value in named.items() if value != 0}  # as the caller gave them, for who looks
+        # As the caller gave them, for who looks.
+        given = {name: value for name, value in named.items() if value != 0}
         return await super().getaddrinfo(host, port, **given)  # type: ignore[misc]
 
     async def getnameinfo(self: Any, sockaddr: Any, flags: Any = 0) -> Any:
@@ -72,7 +75,9 @@ class Lookups:
     ) -> Any:
         # As BaseEventLoop._getaddrinfo_debug.
         named = {"family": family, "type": type, "proto": proto, "flags": flags}
-        text = ", ".join([f"{host}:{port!r}"] + [f"{name}={value!r}" for name, value in named.items() if value])
+        text = ", ".join(
+            [f"{host}:{port!r}"] + [f"{name}={value!r}" for name, value in named.items() if value]
+        )
         logger.debug("Get address info %s", text)
         t0 = self.time()
         rows = await self._lookup(answer)
@@ -107,7 +112,8 @@ class Lookups:
     if sys.version_info >= (3, 12):
 
         async def shutdown_default_executor(self: Any, timeout: Any = None) -> None:
-            """Wait for the default executor's jobs to end, for timeout seconds at most; lookups are refused from now on."""
+            """Wait for the default executor's jobs to end, for timeout seconds at most; lookups are refused
+            from now on."""
             replaced = self._patched("shutdown_default_executor")
             if replaced is not None:
                 self._leave_lookups_to_python()
@@ -117,7 +123,8 @@ class Lookups:
     else:
 
         async def shutdown_default_executor(self: Any) -> None:
-            """Wait for the default executor's jobs to end; lookups are refused from now on, as its jobs are."""
+            """Wait for the default executor's jobs to end; lookups are refused from now on, as its jobs
+            are."""
             replaced = self._patched("shutdown_default_executor")
             if replaced is not None:
                 self._leave_lookups_to_python()
@@ -125,7 +132,8 @@ class Lookups:
             await self._end_executor(None)
 
     async def _end_executor(self: Any, timeout: float | None) -> None:
-        # A cancel and the timeout leave the waiting to the thread (gh-111358); asyncio's join blocks the loop.
+        # A cancel and the timeout leave the waiting to the thread (gh-111358); asyncio's join blocks the
+        # loop.
         self._leave_lookups_to_python()
         self._forget_inherited_executor()
         self._executor_shutdown_called = True
@@ -136,7 +144,8 @@ class Lookups:
         thread = threading.Thread(target=self._do_shutdown, args=(future,))
         thread.start()
         try:
-            # Not asyncio.timeout(), which asks for a task: nest_asyncio's are none for asyncio.current_task() from 3.14 on.
+            # Not asyncio.timeout(), which asks for a task: nest_asyncio's are none for asyncio.current_task()
+            # from 3.14 on.
             done, _ = await asyncio.wait({future}, timeout=timeout)
         finally:
             future.cancel()
@@ -144,7 +153,8 @@ class Lookups:
             future.result()
             thread.join()
         else:
-            text = f"The executor did not finishing joining its threads within {timeout} seconds."  # asyncio's
+            # Asyncio's.
+            text = f"The executor did not finishing joining its threads within {timeout} seconds."
             warnings.warn(text, RuntimeWarning, stacklevel=3)
             executor.shutdown(wait=False)
 
@@ -158,5 +168,10 @@ class Lookups:
                 self.call_soon_threadsafe(future.set_exception, exc)
 
 
-for _method in (Lookups.getaddrinfo, Lookups.getnameinfo, Lookups.set_default_executor, Lookups.shutdown_default_executor):
+for _method in (
+    Lookups.getaddrinfo,
+    Lookups.getnameinfo,
+    Lookups.set_default_executor,
+    Lookups.shutdown_default_executor,
+):
     _method.__qualname__ = f"BaseEventLoop.{_method.__name__}"  # errors and coroutines then read as asyncio's

@@ -1,7 +1,7 @@
 """treadle.Loop: the C loop under CPython's own set-up code.
 
-What runs per callback or per packet is C, in LoopBase. What runs once per connection or per loop is asyncio's own
-Python, inherited, so that arguments, errors and texts are those of the running Python.
+What runs per callback or per packet is C, in LoopBase. What runs once per connection or per loop is asyncio's
+own Python, inherited, so that arguments, errors and texts are those of the running Python.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class _Watched:
         return self
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        """Run a turn, for a _run_once() that was written for asyncio's queues, as nest_asyncio's: treadle leaves nothing in them.
+        """Run a turn, for a _run_once() that was written for asyncio's queues, as nest_asyncio's: treadle
+        leaves nothing in them.
 
         It may be called inside of a task, which is no task's inside while others run.
         """
@@ -115,7 +116,8 @@ class _Key:
 
 
 class _Ready(collections.deque[Any]):
-    """What asyncio's own scheduling finds as its queue, where somebody wrapped it or its handles: always empty.
+    """What asyncio's own scheduling finds as its queue, where somebody wrapped it or its handles: always
+    empty.
 
     A handle that is put here runs in its turn among the loop's own.
     """
@@ -144,25 +146,48 @@ class _WakeupEnd:
 class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections, _UnixLoop):  # type: ignore[misc]
     """An asyncio event loop in C on libuv.
 
-    io_uring: False uses no io_uring: the loop polls the kernel on every turn, and treadle.fileio's default context runs
-    on threads; True skips polls when a completion ring tells that nothing happened.
-    spin_us: how long the loop watches for callbacks of other threads before it sleeps, 0 to 1,000,000 microseconds.
-    lookup_slots: how many lookups may be in libc at once, 1 to 1,000.
-    None takes TREADLE_IO_URING (0 or 1), TREADLE_SPIN_US or TREADLE_LOOKUP_SLOTS from the environment, and without it True,
-    0 and the smaller of 32 and the processors plus 4. Raises TypeError or ValueError for anything else.
+    io_uring: False uses no io_uring: the loop polls the kernel on every turn, and treadle.fileio's default
+    context runs on threads; True skips polls when a completion ring tells that nothing happened.
+    spin_us: how long the loop watches for callbacks of other threads before it sleeps, 0 to 1,000,000
+    microseconds.
+    lookup_slots: how many lookups may be in libc at once, 1 to 1,000. None takes TREADLE_IO_URING (0 or 1),
+    TREADLE_SPIN_US or TREADLE_LOOKUP_SLOTS from the environment, and without it True, 0 and the smaller of 32
+    and the processors plus 4. Raises TypeError or ValueError for anything else.
     """
 
-    # Whatever asyncio's set-up leaves on a loop, so that its dict stays empty: from Python 3.12 on the interpreter looks methods
-    # up by itself, and not by name at each call, only where there is none.
+    # Whatever asyncio's set-up leaves on a loop, so that its dict stays empty: from Python 3.12 on the
+    # interpreter looks methods up by itself, and not by name at each call, only where there is none.
     __slots__ = (
-        "_asyncgens", "_asyncgens_shutdown_called", "_children", "_clock_resolution", "_coroutine_origin_tracking_enabled",
-        "_coroutine_origin_tracking_saved_depth", "_current_handle", "_default_executor", "_exception_handler",
-        "_executor_forks", "_executor_shutdown_called", "_file_context", "_foreign_wakeup", "_internal_fds", "_lent", "_old_agen_hooks",
-        "_ready", "_scheduled", "_selector", "_signal_arrival", "_signal_handlers", "_timer_cancelled_count",
-        "_unix_server_sockets", "_uses_uring", "slow_callback_duration",
+        "_asyncgens",
+        "_asyncgens_shutdown_called",
+        "_children",
+        "_clock_resolution",
+        "_coroutine_origin_tracking_enabled",
+        "_coroutine_origin_tracking_saved_depth",
+        "_current_handle",
+        "_default_executor",
+        "_exception_handler",
+        "_executor_forks",
+        "_executor_shutdown_called",
+        "_file_context",
+        "_foreign_wakeup",
+        "_internal_fds",
+        "_lent",
+        "_old_agen_hooks",
+        "_ready",
+        "_scheduled",
+        "_selector",
+        "_signal_arrival",
+        "_signal_handlers",
+        "_timer_cancelled_count",
+        "_unix_server_sockets",
+        "_uses_uring",
+        "slow_callback_duration",
     )
 
-    def __init__(self, *, io_uring: bool | None = None, spin_us: int | None = None, lookup_slots: int | None = None) -> None:
+    def __init__(
+        self, *, io_uring: bool | None = None, spin_us: int | None = None, lookup_slots: int | None = None
+    ) -> None:
         base_events.BaseEventLoop.__init__(self)
         self._transports: Any = weakref.WeakValueDictionary()
         self._signal_handlers: dict[int, Any] = {}
@@ -193,7 +218,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
             self._set_lookup_slots(slots)
 
     def info(self) -> dict[str, Any]:
-        """Return what is in force on this loop: the gate's state, turns, polls and skipped polls so far, and its options."""
+        """Return what is in force on this loop: the gate's state, turns, polls and skipped polls so far, and
+        its options."""
         native = self._native_info()
         found = {name: native[name] for name in ("gate", "turns", "polls", "skipped", "spin_us")}
         return {**found, "lookup_slots": self._lookup_info()["slots"]}
@@ -211,7 +237,9 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         old_agen_hooks = sys.get_asyncgen_hooks()
         try:
             self._thread_id: int | None = threading.get_ident()
-            sys.set_asyncgen_hooks(firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook)
+            sys.set_asyncgen_hooks(
+                firstiter=self._asyncgen_firstiter_hook, finalizer=self._asyncgen_finalizer_hook
+            )
             set_running_loop(self)
             self._run(threading.current_thread() is threading.main_thread())
         finally:
@@ -222,7 +250,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
             sys.set_asyncgen_hooks(*old_agen_hooks)
 
     def _run_replaced(self, run_forever: Any) -> None:
-        """Run as somebody who wrapped asyncio's run_forever() wants it: asyncio's own calls _run_once() turn after turn."""
+        """Run as somebody who wrapped asyncio's run_forever() wants it: asyncio's own calls _run_once() turn
+        after turn."""
         self._handle_signals(threading.current_thread() is threading.main_thread())
         run_forever()
 
@@ -299,7 +328,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
         """Call func(*args) in a thread of the executor, None for the default one; return an asyncio future.
 
-        Raises RuntimeError on a closed loop or an executor that was shut down; what func raises is the future's.
+        Raises RuntimeError on a closed loop or an executor that was shut down; what func raises is the
+        future's.
         """
         pool = executor
         if executor is None and not self._executor_shutdown_called:
@@ -328,7 +358,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         return _UnixLoop.run_in_executor(self, executor, func, *args)
 
     def _forget_inherited_executor(self) -> None:
-        """In the child of a fork: the threads of asyncio's pool are the parent's, and a lock of it may be held for ever."""
+        """In the child of a fork: the threads of asyncio's pool are the parent's, and a lock of it may be
+        held for ever."""
         if self._executor_forks == _forks:
             return
         self._executor_forks = _forks
@@ -343,7 +374,13 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
     ) -> Any:
         """Connect to host and port; return (transport, protocol). Arguments and errors are asyncio's."""
         fd = None
-        if type(host) is str and type(port) is int and type(self) is Loop and not self._debug and _say_nothing(kwargs):
+        if (
+            type(host) is str
+            and type(port) is int
+            and type(self) is Loop
+            and not self._debug
+            and _say_nothing(kwargs)
+        ):
             if _OWN_TRANSPORTS and self._sockets_in_place() and not self._overridden(_OF_CONNECT):
                 connect = self._connect_numeric(host, port)
                 if connect is None:
@@ -384,7 +421,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
     create_unix_connection.__wrapped__ = _UnixLoop.create_unix_connection  # type: ignore[attr-defined]
 
     async def connect_accepted_socket(self, protocol_factory: Any, sock: Any, **kwargs: Any) -> Any:
-        """Make a transport for a connection accepted elsewhere; return (transport, protocol). Arguments and errors are asyncio's."""
+        """Make a transport for a connection accepted elsewhere; return (transport, protocol). Arguments and
+        errors are asyncio's."""
         self._lend(sock)
         replaced = self._patched("connect_accepted_socket")
         if replaced is not None:
@@ -394,7 +432,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
     connect_accepted_socket.__wrapped__ = _UnixLoop.connect_accepted_socket  # type: ignore[attr-defined]
 
     def _lend(self, sock: Any) -> None:
-        """Note that the program has this socket too, so that its transport sends at once whatever it writes."""
+        """Note that the program has this socket too, so that its transport sends at once whatever it
+        writes."""
         if isinstance(sock, _Socket):
             self._lent.add(sock)
 
@@ -408,7 +447,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
     create_datagram_endpoint.__wrapped__ = _UnixLoop.create_datagram_endpoint  # type: ignore[attr-defined]
 
     async def create_server(self, protocol_factory: Any, *args: Any, **kwargs: Any) -> Any:
-        """Listen on a host and port, or on several hosts; return the server. Arguments and errors are asyncio's."""
+        """Listen on a host and port, or on several hosts; return the server. Arguments and errors are
+        asyncio's."""
         replaced = self._patched("create_server")
         if replaced is not None:
             return await replaced(protocol_factory, *args, **kwargs)
@@ -446,7 +486,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         return transport
 
     def _transports_are_plain(self, sock: Any) -> bool:
-        """Whether C may go around the methods of a socket, and around the loop's that asyncio's transports call."""
+        """Whether C may go around the methods of a socket, and around the loop's that asyncio's transports
+        call."""
         return _OWN_TRANSPORTS and self._socket_is_plain(sock) and not self._overridden(_OF_TRANSPORTS)
 
     def _make_datagram_transport(
@@ -520,8 +561,8 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
     async def start_tls(self, transport: Any, protocol: Any, sslcontext: Any, **kwargs: Any) -> Any:
         """Shake hands over an open transport; return the transport that protocol is to use from now on.
 
-        The timeouts are in seconds, None for asyncio's own. Raises TypeError for what is no SSLContext or no transport for it,
-        and what the handshake raises: ssl.SSLError, ConnectionError.
+        The timeouts are in seconds, None for asyncio's own. Raises TypeError for what is no SSLContext or no
+        transport for it, and what the handshake raises: ssl.SSLError, ConnectionError.
         """
         replaced = self._patched("start_tls")
         if replaced is not None:
@@ -583,7 +624,12 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
     # Servers
 
     def _accepts_by_itself(self, sock: Any) -> bool:
-        return _OWN_TRANSPORTS and self._sockets_in_place() and self._socket_is_plain(sock) and not self._overridden(_OF_ACCEPTING)
+        return (
+            _OWN_TRANSPORTS
+            and self._sockets_in_place()
+            and self._socket_is_plain(sock)
+            and not self._overridden(_OF_ACCEPTING)
+        )
 
     def _start_serving(
         self,
@@ -596,7 +642,9 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         context: Any = None,
     ) -> None:
         if not self._accepts_by_itself(sock) or not (sslcontext is None or _OWN_TLS):
-            _UnixLoop._start_serving(self, protocol_factory, sock, sslcontext, server, backlog, *timeouts, **_given(context))
+            _UnixLoop._start_serving(
+                self, protocol_factory, sock, sslcontext, server, backlog, *timeouts, **_given(context)
+            )
             return
         if sslcontext is not None:
             from ._tls import Acceptor
@@ -625,7 +673,9 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
         )
         if sock.fileno() != -1 and not self.is_closed():  # the exception handler may have closed either
             self._remove_reader(sock.fileno())
-            self.call_later(constants.ACCEPT_RETRY_DELAY, self._resume_serving, protocol_factory, sock, server, backlog)
+            self.call_later(
+                constants.ACCEPT_RETRY_DELAY, self._resume_serving, protocol_factory, sock, server, backlog
+            )
 
     def _resume_serving(self, protocol_factory: Any, sock: Any, server: Any, backlog: int) -> None:
         if sock.fileno() != -1 and (server is None or server.is_serving()):
@@ -655,7 +705,9 @@ class Loop(_treadle.LoopBase, Processes, Lookups, Signals, Sockets, Connections,
             await empty
             if transp.is_closing():
                 raise ConnectionError("Connection is closed by peer")
-            return int(await _sending(transp, self.sock_sendfile(transp._sock, file, offset, count, fallback=False)))
+            return int(
+                await _sending(transp, self.sock_sendfile(transp._sock, file, offset, count, fallback=False))
+            )
         finally:
             transp._reset_empty_waiter()
             if resume_reading:
@@ -666,23 +718,57 @@ os.register_at_fork(after_in_child=_after_fork)
 
 # Private methods of asyncio's loop that a short cut goes around, beside those that it stands in front of.
 _GONE_AROUND = (
-    "_accept_connection", "_accept_connection2", "_connect_sock", "_create_connection_transport", "_ensure_resolved",
-    "add_reader", "add_writer", "remove_reader", "remove_writer", "sock_accept", "sock_connect",
+    "_accept_connection",
+    "_accept_connection2",
+    "_connect_sock",
+    "_create_connection_transport",
+    "_ensure_resolved",
+    "add_reader",
+    "add_writer",
+    "remove_reader",
+    "remove_writer",
+    "sock_accept",
+    "sock_connect",
 )
 _OF_CONNECT = (
-    "create_connection", "sock_connect", "_connect_sock", "_create_connection_transport", "_ensure_resolved", "_make_socket_transport",
-    "create_future", "call_soon", "remove_writer",
+    "create_connection",
+    "sock_connect",
+    "_connect_sock",
+    "_create_connection_transport",
+    "_ensure_resolved",
+    "_make_socket_transport",
+    "create_future",
+    "call_soon",
+    "remove_writer",
 )
-_NONE_SAYS_NOTHING = frozenset((
-    "ssl", "sock", "local_addr", "server_hostname", "ssl_handshake_timeout", "ssl_shutdown_timeout", "happy_eyeballs_delay", "interleave",
-))
+_NONE_SAYS_NOTHING = frozenset(
+    (
+        "ssl",
+        "sock",
+        "local_addr",
+        "server_hostname",
+        "ssl_handshake_timeout",
+        "ssl_shutdown_timeout",
+        "happy_eyeballs_delay",
+        "interleave",
+    )
+)
 _OF_TRANSPORTS = ("call_soon", "_add_reader", "_add_writer", "_remove_reader", "_remove_writer")
-_OF_ACCEPTING = ("_accept_connection", "_accept_connection2", "create_task", "create_future", "_make_socket_transport", *_OF_TRANSPORTS)
+_OF_ACCEPTING = (
+    "_accept_connection",
+    "_accept_connection2",
+    "create_task",
+    "create_future",
+    "_make_socket_transport",
+    *_OF_TRANSPORTS,
+)
 
 
 def _say_nothing(kwargs: dict[str, Any]) -> bool:
     """Whether arguments of create_connection are those that it has by itself."""
-    return not kwargs or (_NONE_SAYS_NOTHING.issuperset(kwargs) and all(value is None for value in kwargs.values()))
+    return not kwargs or (
+        _NONE_SAYS_NOTHING.issuperset(kwargs) and all(value is None for value in kwargs.values())
+    )
 
 
 def _is_asyncios(function: Any) -> bool:
@@ -691,7 +777,8 @@ def _is_asyncios(function: Any) -> bool:
 
 
 def _shipped(name: str) -> Any:
-    """What asyncio's classes have under a name, None if one of it is not asyncio's own function: somebody replaced it already."""
+    """What asyncio's classes have under a name, None if one of it is not asyncio's own function: somebody
+    replaced it already."""
     chain = tuple(vars(base)[name] for base in _UnixLoop.__mro__ if name in vars(base))
     return chain if all(map(_is_asyncios, chain)) else None
 

@@ -1,4 +1,5 @@
-"""Options of a loop: given as arguments, else by TREADLE_* variables; checked in one place, with one wording."""
+"""Options of a loop: given as arguments, else by TREADLE_* variables; checked in one place, with one
+wording."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ def _variable(name: str) -> str:
 
 
 def option_number(name: str, value: int | None, low: int, high: int, default: int) -> int:
-    """Return the option, or its variable, or `default`; raise TypeError or ValueError with the range for anything else."""
+    """Return the option, or its variable, or `default`; raise TypeError or ValueError with the range for
+    anything else."""
     given: object = value
     if value is None:
         text = os.environ.get(_variable(name), "")

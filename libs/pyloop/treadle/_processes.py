@@ -1,4 +1,5 @@
-"""Subprocesses: started as asyncio starts them, their exit seen through a pidfd on the loop itself, from any thread."""
+"""Subprocesses: started as asyncio starts them, their exit seen through a pidfd on the loop itself, from any
+thread."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from typing import Any
 
 from ._asyncio import UnixSubprocessTransport
 
-_AsyncioTransport: Any = UnixSubprocessTransport or transports.SubprocessTransport  # in the second case it is not used
+# In the second case it is not used.
+_AsyncioTransport: Any = UnixSubprocessTransport or transports.SubprocessTransport
 
 
 def _exit_code(pid: int, transport: Any) -> int:
@@ -34,7 +36,8 @@ def _exit_code(pid: int, transport: Any) -> int:
 
 
 def _close(fd: int) -> None:
-    """Close a descriptor; the number is free even if that fails, and whoever waits for the child is told nonetheless."""
+    """Close a descriptor; the number is free even if that fails, and whoever waits for the child is told
+    nonetheless."""
     try:
         os.close(fd)
     except OSError:
@@ -111,7 +114,8 @@ class SubprocessTransport(_AsyncioTransport):  # type: ignore[misc]
                     pipe.close()
 
 
-SubprocessTransport.__name__ = SubprocessTransport.__qualname__ = "_UnixSubprocessTransport"  # as its repr has it on asyncio
+# As its repr has it on asyncio.
+SubprocessTransport.__name__ = SubprocessTransport.__qualname__ = "_UnixSubprocessTransport"
 
 
 class Processes:
@@ -175,7 +179,8 @@ class Processes:
             self.call_soon(transport._process_exited, code)  # asyncio's watchers take one more turn there
 
     def _wait_for_child(self: Any, pid: int, transport: Any) -> None:
-        """Wait in a thread until a child ended; the loop takes its status, so that its number is its own until then."""
+        """Wait in a thread until a child ended; the loop takes its status, so that its number is its own
+        until then."""
         try:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         except ChildProcessError:

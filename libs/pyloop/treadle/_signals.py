@@ -1,8 +1,8 @@
 """add_signal_handler of a loop, and what it shares with whoever else wants CPython's one wakeup descriptor.
 
-A sleep of the loop always has the wakeup descriptor, and gives it back before Python code runs (run.c). So a signal ends
-every sleep, whoever set another descriptor meanwhile, and the program finds the one that it set. Only with a handler of
-add_signal_handler does the loop keep it, as on asyncio: its bytes count the signals.
+A sleep of the loop always has the wakeup descriptor, and gives it back before Python code runs (run.c). So a
+signal ends every sleep, whoever set another descriptor meanwhile, and the program finds the one that it set.
+Only with a handler of add_signal_handler does the loop keep it, as on asyncio: its bytes count the signals.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def _wakeup_fd() -> int:
 
 
 class _Arrival:
-    """What signal.signal() is given for a loop: keeps a signal from its default action, and does not keep the loop."""
+    """What signal.signal() is given for a loop: keeps a signal from its default action, and does not keep the
+    loop."""
 
     __slots__ = ("_loop",)
 
@@ -47,7 +48,8 @@ class _Arrival:
 
 
 class _Foreign:
-    """A wakeup descriptor that was found set. Its owner may close it, and its number be another's: it is looked at again."""
+    """A wakeup descriptor that was found set. Its owner may close it, and its number be another's: it is
+    looked at again."""
 
     __slots__ = ("_fd", "_file")
 
@@ -75,7 +77,8 @@ class Signals:
     _foreign_wakeup: _Foreign | None
 
     def _signal_bytes(self: Any, former: int) -> bytes:
-        """Take the numbers of the signals that arrived; whose wakeup descriptor was put aside meanwhile gets them too."""
+        """Take the numbers of the signals that arrived; whose wakeup descriptor was put aside meanwhile gets
+        them too."""
         rfd, wfd = self._signal_fds()
         try:
             data = os.read(rfd, 4096)

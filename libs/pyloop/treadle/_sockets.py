@@ -1,8 +1,9 @@
 """The sock_ operations that are not in C, and those in C for sockets and modes that C does not answer.
 
-Each calls its function in the step of the task that awaits it, and lets the poller only wake that task. On asyncio a callback
-of the poller makes the call and hands the result to the task's next step: a cancel in between loses the connection that was
-accepted (gh-153761 mended one half of that) or the bytes that were received.
+Each calls its function in the step of the task that awaits it, and lets the poller only wake that task. On
+asyncio a callback of the poller makes the call and hands the result to the task's next step: a cancel in
+between loses the connection that was accepted (gh-153761 mended one half of that) or the bytes that were
+received.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Sockets:
         fd = sock.fileno()
         self._ensure_fd_no_transport(fd)
         future = self.create_future()
-        add, remove = (self._add_writer, self._remove_writer) if writing else (self._add_reader, self._remove_reader)
+        add, remove = (
+            (self._add_writer, self._remove_writer) if writing else (self._add_reader, self._remove_reader)
+        )
         handle = add(fd, _wake, future)
         try:
             await future
@@ -91,7 +94,8 @@ class Sockets:
             return await replaced(sock, data, address)  # type: ignore[no-any-return]
         return await self._call_when_ready(sock, True, lambda: sock.sendto(data, address))  # type: ignore[no-any-return]
 
-    # What CPython has mended in its sendfile since (gh-150107): the file's position is where it ends up, also if nothing was sent
+    # What CPython has mended in its sendfile since (gh-150107): the file's position is where it ends up, also
+    # if nothing was sent
 
     def _sock_sendfile_update_filepos(self, fileno: int, offset: int, *total_sent: int) -> None:
         try:
@@ -106,6 +110,7 @@ class Sockets:
 
 
 for _name in ("sock_accept", "sock_recvfrom", "sock_recvfrom_into", "sock_sendto"):
-    getattr(Sockets, _name).__qualname__ = f"BaseSelectorEventLoop.{_name}"  # coroutines then read as asyncio's
+    # Coroutines then read as asyncio's.
+    getattr(Sockets, _name).__qualname__ = f"BaseSelectorEventLoop.{_name}"
 Sockets._sock_recv_slow.__qualname__ = "BaseSelectorEventLoop.sock_recv"
 Sockets._sock_recv_into_slow.__qualname__ = "BaseSelectorEventLoop.sock_recv_into"

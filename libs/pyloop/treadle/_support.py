@@ -1,4 +1,5 @@
-"""What the C code calls once per failure, per connection or in debug mode: asyncio's own texts, built in Python."""
+"""What the C code calls once per failure, per connection or in debug mode: asyncio's own texts, built in
+Python."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def _nobody() -> None:
 
 
 class TransportSocket(trsock.TransportSocket):
-    """What a transport shows of its socket. Whoever uses it finds sent what the transport was told to send before."""
+    """What a transport shows of its socket. Whoever uses it finds sent what the transport was told to send
+    before."""
 
     __slots__ = ("_shown", "_transport")
 
@@ -58,7 +60,8 @@ class TransportSocket(trsock.TransportSocket):
         return super().dup()
 
     def _lend_unless_asyncio_asks(self, frame: types.FrameType) -> None:
-        """Who has the socket itself, a copy of it or its number may write by it: the transport sends at once from now on."""
+        """Who has the socket itself, a copy of it or its number may write by it: the transport sends at once
+        from now on."""
         transport = self._transport()
         if transport is not None and frame.f_globals is not trsock.__dict__:
             transport._lend()
@@ -102,7 +105,11 @@ else:
 
 
 def _callback_failed(handle: Any, exc: BaseException) -> None:
-    context = {"message": f"Exception in callback {_format_callback(handle)}", "exception": exc, "handle": handle}
+    context = {
+        "message": f"Exception in callback {_format_callback(handle)}",
+        "exception": exc,
+        "handle": handle,
+    }
     if handle._source_traceback:
         context["source_traceback"] = handle._source_traceback
     handle._loop.call_exception_handler(context)
@@ -142,7 +149,9 @@ def set_job_exception(future: Any, exc: BaseException) -> None:
     try:
         future.set_exception(convert_future_exc(exc))
     except TypeError:
-        wrapped = RuntimeError("StopIteration interacts badly with generators and cannot be raised into a Future")
+        wrapped = RuntimeError(
+            "StopIteration interacts badly with generators and cannot be raised into a Future"
+        )
         wrapped.__cause__ = exc
         future.set_exception(wrapped)
 

@@ -18,8 +18,8 @@ _State = sslproto.SSLProtocolState
 class SSLTransport(_asyncio.SSLTransport):  # type: ignore[misc]
     """What the application writes to and closes; write() is in C.
 
-    A second close() lets go of the connection, as on asyncio; what is called after that does nothing, where asyncio
-    raises AttributeError.
+    A second close() lets go of the connection, as on asyncio; what is called after that does nothing, where
+    asyncio raises AttributeError.
     """
 
     if TYPE_CHECKING:
@@ -31,13 +31,19 @@ class SSLTransport(_asyncio.SSLTransport):  # type: ignore[misc]
         protocol = self._ssl_protocol
         ended = not self._closed and protocol._state is _State.FLUSHING
         super().close()
-        if ended:  # the peer's end came while reading was paused: asyncio would wait for a resume_reading() here
+        # The peer's end came while reading was paused: asyncio would wait for a resume_reading() here.
+        if ended:
             protocol._loop.call_soon(protocol._flush_ended)  # or a callback of the flush itself closes
 
     def is_closing(self) -> bool:
         """Return True if this or the transport below is closing or closed."""
         protocol = self._ssl_protocol
-        return self._closed or protocol is None or protocol._transport is not None and protocol._transport.is_closing()
+        return (
+            self._closed
+            or protocol is None
+            or protocol._transport is not None
+            and protocol._transport.is_closing()
+        )
 
     def abort(self) -> None:
         """Close at once; what was not sent is lost."""
@@ -100,7 +106,8 @@ class TLSProtocol(_treadle.TLSBase, _SSLProtocol):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         if not server_side and sslcontext and sslcontext.check_hostname and not server_hostname:
-            raise ValueError("check_hostname requires server_hostname")  # else nobody checks who the peer is (gh-156793)
+            # Else nobody checks who the peer is (gh-156793).
+            raise ValueError("check_hostname requires server_hostname")
         super().__init__(loop, app_protocol, sslcontext, waiter, server_side, server_hostname, **kwargs)
 
     def _set_app_protocol(self, app_protocol: Any) -> None:
@@ -110,7 +117,10 @@ class TLSProtocol(_treadle.TLSBase, _SSLProtocol):  # type: ignore[misc]
     def _on_handshake_complete(self, handshake_exc: Any) -> None:
         super()._on_handshake_complete(handshake_exc)
         traceback = handshake_exc.__traceback__ if isinstance(handshake_exc, BaseException) else None
-        if traceback is not None and traceback.tb_frame.f_code is _SSLProtocol._on_handshake_complete.__code__:
+        if (
+            traceback is not None
+            and traceback.tb_frame.f_code is _SSLProtocol._on_handshake_complete.__code__
+        ):
             traceback.tb_frame.clear()  # its argument is what has it in its traceback (gh-159049)
         handshake_exc = traceback = None  # that frame knows this one
 
@@ -118,8 +128,11 @@ class TLSProtocol(_treadle.TLSBase, _SSLProtocol):  # type: ignore[misc]
         if shutdown_exc is not None:
             super()._on_shutdown_complete(shutdown_exc)
             return
-        if self._shutdown_timeout_handle is None:  # else close() has started it; it ends with the connection (gh-160520)
-            self._shutdown_timeout_handle = self._loop.call_later(self._ssl_shutdown_timeout, self._check_shutdown_timeout)
+        # Else close() has started it; it ends with the connection (gh-160520).
+        if self._shutdown_timeout_handle is None:
+            self._shutdown_timeout_handle = self._loop.call_later(
+                self._ssl_shutdown_timeout, self._check_shutdown_timeout
+            )
         self._loop.call_soon(self._transport.close)
 
     def _abort(self, exc: BaseException | None = None) -> None:
@@ -152,7 +165,8 @@ class TLSProtocol(_treadle.TLSBase, _SSLProtocol):  # type: ignore[misc]
             own.get("_incoming_low_water", 0),
         )
 
-    # A transport that is not treadle's own fills a buffer of this connection, and may do so over several turns.
+    # A transport that is not treadle's own fills a buffer of this connection, and may do so over several
+    # turns.
 
     def get_buffer(self, n: int) -> Any:
         """Return memory for received records."""
@@ -209,7 +223,8 @@ class TLSProtocol(_treadle.TLSBase, _SSLProtocol):  # type: ignore[misc]
 
 
 def take_buffered(protocol: Any, ssl_protocol: Any) -> None:
-    """Give TLS the records that a StreamReader has read already: they came in one segment with what it was asked for."""
+    """Give TLS the records that a StreamReader has read already: they came in one segment with what it was
+    asked for."""
     if isinstance(protocol, streams.StreamReaderProtocol):
         reader = getattr(protocol, "_stream_reader", None)
         if reader is not None and reader._buffer:
@@ -218,7 +233,8 @@ def take_buffered(protocol: Any, ssl_protocol: Any) -> None:
 
 
 def move_reader(protocol: Any, transport: Any, tls_transport: Any) -> None:
-    """Let a StreamReader pause and resume the TLS transport from now on, and not the one below (gh-152431)."""
+    """Let a StreamReader pause and resume the TLS transport from now on, and not the one below
+    (gh-152431)."""
     if isinstance(protocol, streams.StreamReaderProtocol):
         reader = getattr(protocol, "_stream_reader", None)
         if reader is not None and reader._transport is transport:
@@ -260,7 +276,10 @@ class Acceptor:
         self._loop = loop
         self._protocol_factory = protocol_factory
         self._sslcontext = sslcontext
-        self._timeouts = {"ssl_handshake_timeout": handshake_timeout, "ssl_shutdown_timeout": shutdown_timeout}
+        self._timeouts = {
+            "ssl_handshake_timeout": handshake_timeout,
+            "ssl_shutdown_timeout": shutdown_timeout,
+        }
 
     def __call__(self) -> Any:
         protocol = self._protocol_factory()

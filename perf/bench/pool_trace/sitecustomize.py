@@ -9,7 +9,13 @@ import os
 import sys
 import time
 
-EVENTS = {"connect": (1, 0), "close": (-1, 0), "close_detached": (-1, 0), "checkout": (0, 1), "checkin": (0, -1)}
+EVENTS = {
+    "connect": (1, 0),
+    "close": (-1, 0),
+    "close_detached": (-1, 0),
+    "checkout": (0, 1),
+    "checkin": (0, -1),
+}
 
 
 def trace(path):

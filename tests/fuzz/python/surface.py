@@ -1,13 +1,15 @@
 """Calls everything that Python can reach of treadle with arguments that fight back.
 
     surface.py [--seconds N] [--jobs J] [--seed S] [--steps N]   run children with one seed after the other
-    surface.py --child SEED [--steps N]                          run one of them here, to see what it does (-v)
+    surface.py --child SEED [--steps N]                          run one of them here, to see what it does
+    (-v)
 
-A child makes loops, transports, handles, files, contexts and operations, and then takes steps: reads, sets, deletes and calls
-attributes of what it finds, of every type of the package, with objects whose special methods raise, take steps of their
-own, or empty what is being looked at. Wrong arguments may raise anything; what counts is that the process neither crashes nor hangs,
-that no sanitizer reports, and that no call breaks the interpreter's rules (SystemError). The seed decides everything but
-time and threads: every eighth one has a thread beside the main one.
+A child makes loops, transports, handles, files, contexts and operations, and then takes steps: reads, sets,
+deletes and calls attributes of what it finds, of every type of the package, with objects whose special
+methods raise, take steps of their own, or empty what is being looked at. Wrong arguments may raise anything;
+what counts is that the process neither crashes nor hangs, that no sanitizer reports, and that no call breaks
+the interpreter's rules (SystemError). The seed decides everything but time and threads: every eighth one has
+a thread beside the main one.
 
 Run it under the sanitizers as scripts/test does in its part pyasan.
 """
@@ -38,9 +40,9 @@ SANITIZER_MARKS = ("ERROR: AddressSanitizer", "runtime error:", "ERROR: LeakSani
 FAULT = "surface fault:"
 STEPS_S = 20  # a child takes no more steps after that
 CHILD_S = 90  # a child that takes longer hangs
-# What waits for something that may rightly never come (FileContext.wait() without a limit) is interrupted after so long, and
-# again after each pause, since a callback's step may swallow the first. What a signal does not end hangs; so does a loop that
-# sleeps after it was told to stop, though a signal ended that.
+# What waits for something that may rightly never come (FileContext.wait() without a limit) is interrupted
+# after so long, and again after each pause, since a callback's step may swallow the first. What a signal does
+# not end hangs; so does a loop that sleeps after it was told to stop, though a signal ended that.
 STEP_S, PAUSE_S = 3, 0.5
 DEPTH_MAX = 3
 POOL_MAX = 120
@@ -70,13 +72,65 @@ class Fault(Exception):
     """What a wrong argument may raise, among others."""
 
 
-RAISED = (Fault, ValueError, TypeError, OSError, AttributeError, MemoryError, StopIteration, asyncio.CancelledError, KeyError,
-          BlockingIOError, InterruptedError, RuntimeError, BufferError, GeneratorExit)
+RAISED = (
+    Fault,
+    ValueError,
+    TypeError,
+    OSError,
+    AttributeError,
+    MemoryError,
+    StopIteration,
+    asyncio.CancelledError,
+    KeyError,
+    BlockingIOError,
+    InterruptedError,
+    RuntimeError,
+    BufferError,
+    GeneratorExit,
+)
 
-STRINGS = ("", "\0", "127.0.0.1", "::1", "localhost", "f..a", "f..b", "d..1", "a..b" * 70, "\udc80..", "x" * 64 + ".a")
+STRINGS = (
+    "",
+    "\0",
+    "127.0.0.1",
+    "::1",
+    "localhost",
+    "f..a",
+    "f..b",
+    "d..1",
+    "a..b" * 70,
+    "\udc80..",
+    "x" * 64 + ".a",
+)
 MODES = ("r", "w", "rb", "wb", "r+b", "a", "ab+", "x", "rw", "utf-8", "latin-1", "strict", "\n")
-NUMBERS = (0, 1, -1, 2, 7, 255, 4096, 65536, 2**31 - 1, 2**31, 2**32, 2**32 + 1, 2**63 - 1, 2**63, -2**63, 2**64, -2**31, 10**30,
-           0.0, -1.5, 1e-9, 1e300, float("inf"), float("nan"), True, False)
+NUMBERS = (
+    0,
+    1,
+    -1,
+    2,
+    7,
+    255,
+    4096,
+    65536,
+    2**31 - 1,
+    2**31,
+    2**32,
+    2**32 + 1,
+    2**63 - 1,
+    2**63,
+    -(2**63),
+    2**64,
+    -(2**31),
+    10**30,
+    0.0,
+    -1.5,
+    1e-9,
+    1e300,
+    float("inf"),
+    float("nan"),
+    True,
+    False,
+)
 
 
 class World:
@@ -111,7 +165,11 @@ class World:
         if kind == 1:
             return memoryview(bytearray(size))[::self.random.choice((1, 1, 2, -1))]
         if kind == 2:
-            return HostileBuffer(self) if hasattr(HostileBuffer, "__buffer__") and sys.version_info >= (3, 12) else b"b" * size
+            return (
+                HostileBuffer(self)
+                if hasattr(HostileBuffer, "__buffer__") and sys.version_info >= (3, 12)
+                else b"b" * size
+            )
         if kind == 3:
             return Bytes(size)
         if kind == 4:
@@ -180,20 +238,42 @@ class World:
         return self.hostile()
 
     PLAUSIBLE = {
-        "callback": callable, "func": callable, "protocol_factory": lambda self: lambda: make_protocol(self),
-        "protocol": lambda self: make_protocol(self), "delay": lambda self: self.random.random() / 100,
-        "when": lambda self: time.monotonic() + self.random.random() / 100, "data": data, "buf": data, "buffer": data, "b": data,
-        "n": lambda self: self.random.choice((0, 1, 10, 4096, 300000)), "nbytes": lambda self: self.random.choice((0, 1, 4096)),
-        "size": lambda self: self.random.choice((-1, 0, 1, 4096)), "offset": lambda self: self.random.choice((0, 1, 4096, -1)),
-        "context": lambda self: contextvars.copy_context(), "host": lambda self: self.random.choice(("127.0.0.1", "::1", "localhost")),
-        "port": lambda self: self.random.choice((0, 1, self.port)), "path": lambda self: self.random.choice(STRINGS),
-        "sock": lambda self: make_socket(self), "fd": lambda self: self.random.choice(tuple(SACRIFICED)),
-        "fileobj": lambda self: make_socket(self), "coro": lambda self: sleeping(self), "file": lambda self: self.random.choice(STRINGS),
-        "mode": lambda self: self.random.choice(MODES), "loop": lambda self: self.random.choice(self.loops),
-        "transport": some, "waiter": lambda self: self.some_future(), "future": lambda self: self.some_future(),
-        "list_of_data": sequence, "args": lambda self: (), "sslcontext": lambda self: CONTEXTS[self.random.randrange(2)],
-        "ssl": lambda self: self.random.choice((None, *CONTEXTS)), "extra": lambda self: {"peername": self.value()},
-        "fds": lambda self: self.sequence(), "buffers": lambda self: [self.data(), self.data()], "timeout": lambda self: 0.01,
+        "callback": callable,
+        "func": callable,
+        "protocol_factory": lambda self: lambda: make_protocol(self),
+        "protocol": lambda self: make_protocol(self),
+        "delay": lambda self: self.random.random() / 100,
+        "when": lambda self: time.monotonic() + self.random.random() / 100,
+        "data": data,
+        "buf": data,
+        "buffer": data,
+        "b": data,
+        "n": lambda self: self.random.choice((0, 1, 10, 4096, 300000)),
+        "nbytes": lambda self: self.random.choice((0, 1, 4096)),
+        "size": lambda self: self.random.choice((-1, 0, 1, 4096)),
+        "offset": lambda self: self.random.choice((0, 1, 4096, -1)),
+        "context": lambda self: contextvars.copy_context(),
+        "host": lambda self: self.random.choice(("127.0.0.1", "::1", "localhost")),
+        "port": lambda self: self.random.choice((0, 1, self.port)),
+        "path": lambda self: self.random.choice(STRINGS),
+        "sock": lambda self: make_socket(self),
+        "fd": lambda self: self.random.choice(tuple(SACRIFICED)),
+        "fileobj": lambda self: make_socket(self),
+        "coro": lambda self: sleeping(self),
+        "file": lambda self: self.random.choice(STRINGS),
+        "mode": lambda self: self.random.choice(MODES),
+        "loop": lambda self: self.random.choice(self.loops),
+        "transport": some,
+        "waiter": lambda self: self.some_future(),
+        "future": lambda self: self.some_future(),
+        "list_of_data": sequence,
+        "args": lambda self: (),
+        "sslcontext": lambda self: CONTEXTS[self.random.randrange(2)],
+        "ssl": lambda self: self.random.choice((None, *CONTEXTS)),
+        "extra": lambda self: {"peername": self.value()},
+        "fds": lambda self: self.sequence(),
+        "buffers": lambda self: [self.data(), self.data()],
+        "timeout": lambda self: 0.01,
     }
 
     def argument(self, name):
@@ -245,7 +325,12 @@ class World:
         except SystemError as exc:
             chain = "".join(traceback.format_exception(exc))
             if is_broken(exc):
-                print(FAULT, f"{chain}in {short(function)} of {[short(arg) for arg in args]}, {list(kwargs)}", file=sys.stderr, flush=True)
+                print(
+                    FAULT,
+                    f"{chain}in {short(function)} of {[short(arg) for arg in args]}, {list(kwargs)}",
+                    file=sys.stderr,
+                    flush=True,
+                )
                 os._exit(3)
         except BaseException as exc:
             if isinstance(exc, (KeyboardInterrupt, SystemExit)) and threading.get_ident() != self.main:
@@ -275,7 +360,11 @@ class World:
             self.await_one()
         elif self.pool:
             target = self.random.choice(self.pool)
-            if any(cls.__module__.startswith("treadle") for cls in type(target).__mro__ if isinstance(cls.__module__, str)):
+            if any(
+                cls.__module__.startswith("treadle")
+                for cls in type(target).__mro__
+                if isinstance(cls.__module__, str)
+            ):
                 self.use(target)  # what asyncio's own objects do with such arguments is not looked at here
 
     def use(self, target):
@@ -301,7 +390,13 @@ class World:
 
     def call(self, function):
         name = getattr(function, "__name__", "")
-        if name in LEFT_OUT or name in ("__class__", "__reduce_ex__", "__init_subclass__", "__subclasshook__", "__dir__"):
+        if name in LEFT_OUT or name in (
+            "__class__",
+            "__reduce_ex__",
+            "__init_subclass__",
+            "__subclasshook__",
+            "__dir__",
+        ):
             return
         args, kwargs = [], {}
         try:
@@ -329,13 +424,44 @@ class World:
 
     def special(self, target):
         """Operators and protocols of the interpreter."""
-        what = self.random.choice((
-            repr, str, hash, len, iter, next, bool, memoryview, list_few, weakref.ref, gc.get_referents, abs, int, float, vars, bytes,
-            lambda x: x == self.value(), lambda x: x < self.value(), lambda x: x.__init__(), lambda x: x.__init__(*self.sequence()),
-            lambda x: x.send(None), lambda x: x.send(self.value()), lambda x: x.throw(self.value()), lambda x: x.close(),
-            lambda x: setattr(x, "__class__", self.random.choice(self.types)), lambda x: x[self.value()], lambda x: self.value() in x,
-            lambda x: type(x)(), lambda x: type(x)(*self.sequence()), lambda x: isinstance(x, asyncio.Handle), sys.getsizeof,
-            lambda x: x.__await__(), lambda x: x.__reduce_ex__(4), lambda x: x.__sizeof__()))
+        what = self.random.choice(
+            (
+                repr,
+                str,
+                hash,
+                len,
+                iter,
+                next,
+                bool,
+                memoryview,
+                list_few,
+                weakref.ref,
+                gc.get_referents,
+                abs,
+                int,
+                float,
+                vars,
+                bytes,
+                lambda x: x == self.value(),
+                lambda x: x < self.value(),
+                lambda x: x.__init__(),
+                lambda x: x.__init__(*self.sequence()),
+                lambda x: x.send(None),
+                lambda x: x.send(self.value()),
+                lambda x: x.throw(self.value()),
+                lambda x: x.close(),
+                lambda x: setattr(x, "__class__", self.random.choice(self.types)),
+                lambda x: x[self.value()],
+                lambda x: self.value() in x,
+                lambda x: type(x)(),
+                lambda x: type(x)(*self.sequence()),
+                lambda x: isinstance(x, asyncio.Handle),
+                sys.getsizeof,
+                lambda x: x.__await__(),
+                lambda x: x.__reduce_ex__(4),
+                lambda x: x.__sizeof__(),
+            )
+        )
         self.keep(self.guard(what, target))
 
     def use_type(self, cls):
@@ -356,7 +482,11 @@ class World:
                 function = getattr(cls, name)
                 if callable(function) and not isinstance(function, type):
                     # Unbound, with any object as self.
-                    self.keep(self.guard(function, self.some(), *[self.value() for _ in range(self.random.randrange(3))]))
+                    self.keep(
+                        self.guard(
+                            function, self.some(), *[self.value() for _ in range(self.random.randrange(3))]
+                        )
+                    )
         else:
             self.find_hidden()
 
@@ -409,8 +539,16 @@ class World:
 
 def is_broken(exc):
     """Whether an exception says that a function in C broke the interpreter's rules."""
-    return type(exc) is SystemError and any(mark in str(exc) for mark in (
-        "without setting an exception", "with an exception set", "without exception set", "bad argument", "not a BaseException"))
+    return type(exc) is SystemError and any(
+        mark in str(exc)
+        for mark in (
+            "without setting an exception",
+            "with an exception set",
+            "without exception set",
+            "bad argument",
+            "not a BaseException",
+        )
+    )
 
 
 def ignore(loop, context):
@@ -443,12 +581,16 @@ def list_few(target):
 def bound_methods(target):
     if target is None:
         return []
-    return [getattr(target, name, None) for name in ("close", "cancel", "stop", "abort", "pause_reading", "_run", "resume_reading")
-            if name in dir(type(target)) and not left_out(type(target), name)]
+    return [
+        getattr(target, name, None)
+        for name in ("close", "cancel", "stop", "abort", "pause_reading", "_run", "resume_reading")
+        if name in dir(type(target)) and not left_out(type(target), name)
+    ]
 
 
 class Stopper(threading.Thread):
-    """Stops the loops that run, whatever became of the timer that should; a loop that was told so is not waited for long."""
+    """Stops the loops that run, whatever became of the timer that should; a loop that was told so is not
+    waited for long."""
 
     def __init__(self, treadle):
         super().__init__(daemon=True)
@@ -459,7 +601,8 @@ class Stopper(threading.Thread):
 
     @contextlib.contextmanager
     def stopping(self, loop):
-        """Loops run in several threads, and within each other where a step made one of them deny that it runs."""
+        """Loops run in several threads, and within each other where a step made one of them deny that it
+        runs."""
         entry = loop, time.monotonic()
         self.loops.append(entry)
         try:
@@ -468,7 +611,8 @@ class Stopper(threading.Thread):
             self.loops[:] = [other for other in self.loops if other is not entry]
 
     def look(self, frame):
-        """Called by a signal: True if it came to a loop that should have ended before, which is then a fault the second time."""
+        """Called by a signal: True if it came to a loop that should have ended before, which is then a fault
+        the second time."""
         loop = frame.f_locals.get("self") if frame.f_code is self.base_run else None
         asked = [began for other, began in self.loops if other is loop and time.monotonic() - began > 1]
         if not asked:
@@ -495,12 +639,47 @@ class Stopper(threading.Thread):
 
 # Objects that fight back
 
-SPECIALS = ("__eq__", "__hash__", "__index__", "__int__", "__float__", "__bool__", "__len__", "__iter__", "__next__", "__call__",
-            "__fspath__",
-            "__str__", "__repr__", "__getitem__", "__enter__", "__exit__", "__await__", "__lt__", "__contains__", "__add__", "__radd__",
-            "fileno",
-            "done", "cancel", "set_result", "set_exception", "cancelled", "result", "read", "write", "close", "getsockname",
-            "connection_made", "_attach", "_detach", "is_serving", "__setitem__", "__delitem__", "__instancecheck__")
+SPECIALS = (
+    "__eq__",
+    "__hash__",
+    "__index__",
+    "__int__",
+    "__float__",
+    "__bool__",
+    "__len__",
+    "__iter__",
+    "__next__",
+    "__call__",
+    "__fspath__",
+    "__str__",
+    "__repr__",
+    "__getitem__",
+    "__enter__",
+    "__exit__",
+    "__await__",
+    "__lt__",
+    "__contains__",
+    "__add__",
+    "__radd__",
+    "fileno",
+    "done",
+    "cancel",
+    "set_result",
+    "set_exception",
+    "cancelled",
+    "result",
+    "read",
+    "write",
+    "close",
+    "getsockname",
+    "connection_made",
+    "_attach",
+    "_detach",
+    "is_serving",
+    "__setitem__",
+    "__delitem__",
+    "__instancecheck__",
+)
 
 
 def make_special(name):
@@ -592,11 +771,22 @@ class HostileBuffer:
 
 
 def make_protocol(world):
-    base = world.random.choice((asyncio.Protocol, asyncio.BufferedProtocol, asyncio.DatagramProtocol, asyncio.StreamReaderProtocol))
+    base = world.random.choice(
+        (asyncio.Protocol, asyncio.BufferedProtocol, asyncio.DatagramProtocol, asyncio.StreamReaderProtocol)
+    )
     if base is asyncio.StreamReaderProtocol and world.random.random() < 0.7:
         base = asyncio.Protocol
-    names = ("connection_made", "connection_lost", "data_received", "eof_received", "pause_writing", "resume_writing", "buffer_updated",
-             "datagram_received", "error_received")
+    names = (
+        "connection_made",
+        "connection_lost",
+        "data_received",
+        "eof_received",
+        "pause_writing",
+        "resume_writing",
+        "buffer_updated",
+        "datagram_received",
+        "error_received",
+    )
 
     def make(name):
         def method(self, *args):
@@ -608,9 +798,13 @@ def make_protocol(world):
         return method
 
     members = {name: make(name) for name in names}
-    members["get_buffer"] = lambda self, hint: bytearray(100) if world.random.random() < 0.8 else world.value()
+    members["get_buffer"] = lambda self, hint: (
+        bytearray(100) if world.random.random() < 0.8 else world.value()
+    )
     if base is asyncio.StreamReaderProtocol:
-        return base(asyncio.StreamReader(loop=world.random.choice(world.loops)), loop=world.random.choice(world.loops))
+        return base(
+            asyncio.StreamReader(loop=world.random.choice(world.loops)), loop=world.random.choice(world.loops)
+        )
     return type("Proto", (base,), members)()
 
 
@@ -666,7 +860,9 @@ async def make_tls(world, loop):
     a.setblocking(False)
     b.setblocking(False)
     served = loop.create_task(loop.connect_accepted_socket(lambda: make_protocol(world), a, ssl=CONTEXTS[0]))
-    transport, _ = await loop.create_connection(lambda: make_protocol(world), sock=b, ssl=CONTEXTS[1], server_hostname="localhost")
+    transport, _ = await loop.create_connection(
+        lambda: make_protocol(world), sock=b, ssl=CONTEXTS[1], server_hostname="localhost"
+    )
     world.keep((await served)[0])
     world.keep(transport._ssl_protocol)
     transport.write(b"x" * 100)
@@ -674,14 +870,20 @@ async def make_tls(world, loop):
 
 
 async def make_udp(world, loop):
-    transport, _ = await loop.create_datagram_endpoint(lambda: make_protocol(world), local_addr=("127.0.0.1", 0))
+    transport, _ = await loop.create_datagram_endpoint(
+        lambda: make_protocol(world), local_addr=("127.0.0.1", 0)
+    )
     transport.sendto(b"to myself", transport.get_extra_info("sockname"))
     return transport
 
 
 async def make_file(world, loop):
     fileio = world.treadle.fileio
-    return await fileio.open("f..a", world.random.choice(("w", "wb", "w+b", "r+b", "a+")), buffering=world.random.choice((-1, 4096)))
+    return await fileio.open(
+        "f..a",
+        world.random.choice(("w", "wb", "w+b", "r+b", "a+")),
+        buffering=world.random.choice((-1, 4096)),
+    )
 
 
 async def make_streams(world, loop):
@@ -705,9 +907,14 @@ def make_op(world):
 def make_sockop(world):
     loop = world.random.choice(world.loops)
     sock = make_socket(world)
-    return world.random.choice((lambda: loop.sock_recv(sock, 10), lambda: loop.sock_recv_into(sock, bytearray(10)),
-                                lambda: loop.sock_sendall(sock, b"x" * 10**6),
-                                lambda: loop._connect_numeric("127.0.0.1", world.port)))()
+    return world.random.choice(
+        (
+            lambda: loop.sock_recv(sock, 10),
+            lambda: loop.sock_recv_into(sock, bytearray(10)),
+            lambda: loop.sock_sendall(sock, b"x" * 10**6),
+            lambda: loop._connect_numeric("127.0.0.1", world.port),
+        )
+    )()
 
 
 def make_handle(world):
@@ -726,8 +933,25 @@ def make_reader(world):
     return loop._add_reader(make_socket(world), world.callable())
 
 
-MAKERS = (in_loop(make_pair), in_loop(make_accepted), in_loop(make_udp), in_loop(make_file), in_loop(make_streams), make_context, make_op,
-          make_op, make_op, make_sockop, make_sockop, make_handle, make_handle, make_job, make_reader, World.new_loop, in_loop(make_tls))
+MAKERS = (
+    in_loop(make_pair),
+    in_loop(make_accepted),
+    in_loop(make_udp),
+    in_loop(make_file),
+    in_loop(make_streams),
+    make_context,
+    make_op,
+    make_op,
+    make_op,
+    make_sockop,
+    make_sockop,
+    make_handle,
+    make_handle,
+    make_job,
+    make_reader,
+    World.new_loop,
+    in_loop(make_tls),
+)
 
 
 def make_contexts():
@@ -756,7 +980,8 @@ def package_types(treadle):
 
 
 def restore(known, null):
-    """Open again what steps closed of the small numbers; False if a loop may have got one: it would be closed under it."""
+    """Open again what steps closed of the small numbers; False if a loop may have got one: it would be closed
+    under it."""
     for fd, was in known.items():
         try:
             now = os.fstat(fd)
@@ -775,7 +1000,8 @@ def on_alarm(signum, frame):
 
 
 def limited(step):
-    """Take a step whose waits end by a signal. One that comes at its very end, in between the lines below, is dropped too."""
+    """Take a step whose waits end by a signal. One that comes at its very end, in between the lines below, is
+    dropped too."""
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, STEP_S, PAUSE_S)
@@ -814,7 +1040,9 @@ def child(seed, steps, verbose):
         limited(lambda: world.guard(lambda: world.keep(world.random.choice(MAKERS)(world))))
     if seed % 8 == 0:
         world.main = None  # hostile objects make no mischief: two threads take steps
-        threading.Thread(target=lambda: [world.guard(world.take_step) for _ in range(steps // 8)], daemon=True).start()
+        threading.Thread(
+            target=lambda: [world.guard(world.take_step) for _ in range(steps // 8)], daemon=True
+        ).start()
     known = {fd: (os.fstat(fd).st_dev, os.fstat(fd).st_ino) for fd in SMALL}
     deadline = time.monotonic() + STEPS_S
     for _ in range(steps):
@@ -837,8 +1065,14 @@ def run_child(seed, steps, verbose=False):
     """Runs one child; returns what is wrong, or None."""
     folder = tempfile.mkdtemp(prefix="surface")
     command = [sys.executable, os.path.abspath(__file__), "--child", str(seed), "--steps", str(steps)]
-    process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                               env=dict(os.environ, PYTHONHASHSEED="0"))
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=dict(os.environ, PYTHONHASHSEED="0"),
+    )
     hangs = ""
     try:
         try:
@@ -850,7 +1084,8 @@ def run_child(seed, steps, verbose=False):
         text = text.decode(errors="replace")
         marks = [mark for mark in (*SANITIZER_MARKS, FAULT) if mark in text]
         if process.returncode != 0 or marks or hangs:
-            return f"{hangs}exit {process.returncode} {marks}\n{text[text.index(marks[0]):][:6000] if marks else text[-6000:]}"
+            report = text[text.index(marks[0]) :][:6000] if marks else text[-6000:]
+            return f"{hangs}exit {process.returncode} {marks}\n{report}"
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return None
@@ -878,12 +1113,17 @@ def run_all(args):
         thread.start()
     for thread in threads:
         thread.join()
-    print(f"surface: {counts['children']} children of {args.steps} steps from seed {args.seed}, {counts['faults']} faults", flush=True)
+    print(
+        f"surface: {counts['children']} children of {args.steps} steps from seed {args.seed}, {counts['faults']} faults",
+        flush=True,
+    )
     return 1 if counts["faults"] else 0
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int, default=1)

@@ -48,8 +48,10 @@ async def main():
     gc.set_threshold(1)
     try:
         for _ in range(40):
-            pairs = await asyncio.gather(*[loop.create_connection(lambda: Protocol(rng), *address) for _ in range(10)],
-                                         return_exceptions=True)
+            pairs = await asyncio.gather(
+                *[loop.create_connection(lambda: Protocol(rng), *address) for _ in range(10)],
+                return_exceptions=True,
+            )
             await asyncio.sleep(0.001)
             for pair in pairs:
                 if isinstance(pair, tuple):

@@ -1,4 +1,5 @@
-"""Loops made, run with sockets, threads and signals, and closed leave no object, no descriptor and no memory."""
+"""Loops made, run with sockets, threads and signals, and closed leave no object, no descriptor and no
+memory."""
 import asyncio
 import gc
 import os

@@ -9,5 +9,7 @@ async def app(scope, receive, send):
         await send({"type": "lifespan.shutdown.complete"})
         return
     body = report().encode()
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send(
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]}
+    )
     await send({"type": "http.response.body", "body": body})

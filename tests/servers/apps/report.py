@@ -1,4 +1,5 @@
-"""What an application of the tests calls inside a request: tells its test which loop runs, and waits to be let go."""
+"""What an application of the tests calls inside a request: tells its test which loop runs, and waits to be
+let go."""
 import asyncio
 import os
 import socket

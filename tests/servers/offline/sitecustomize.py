@@ -4,7 +4,15 @@ import sys
 
 
 def _refuse_others(event, args):
-    if event == "socket.getaddrinfo" and args[0] not in (None, "", "localhost", "127.0.0.1", "::1", "0.0.0.0", b"localhost"):
+    if event == "socket.getaddrinfo" and args[0] not in (
+        None,
+        "",
+        "localhost",
+        "127.0.0.1",
+        "::1",
+        "0.0.0.0",
+        b"localhost",
+    ):
         raise socket.gaierror(socket.EAI_NONAME, f"the tests look up nothing like {args[0]!r}")
 
 

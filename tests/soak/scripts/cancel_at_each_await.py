@@ -13,8 +13,28 @@ COUNT = int(os.environ.get("TREADLE_SOAK_COUNT", "1000"))
 
 def contexts(folder):
     key, cert = f"{folder}/key.pem", f"{folder}/cert.pem"
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days",
-                    "30", "-keyout", key, "-out", cert, "-subj", "/CN=localhost"], check=True, capture_output=True)
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "30",
+            "-keyout",
+            key,
+            "-out",
+            cert,
+            "-subj",
+            "/CN=localhost",
+        ],
+        check=True,
+        capture_output=True,
+    )
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(cert, key)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -32,7 +52,8 @@ async def canceled(awaitable, turns):
     await asyncio.wait([task])
     if not task.cancelled() and task.exception() is None:
         result = task.result()
-        if isinstance(result, tuple):  # of create_connection: transport and protocol; of open_connection: two streams
+        # Of create_connection: transport and protocol; of open_connection: two streams.
+        if isinstance(result, tuple):
             result = result[0] if hasattr(result[0], "abort") else result[1].transport
         if result is not None:  # start_tls on a connection that was lost meanwhile, as on asyncio
             result.abort()
@@ -54,7 +75,9 @@ async def main():
 
     async def upgrade(side):
         """start_tls on both ends of a pair, the one canceled and the other left to find out."""
-        pair = [(await loop.create_connection(asyncio.Protocol, sock=sock))[0] for sock in socket.socketpair()]
+        pair = [
+            (await loop.create_connection(asyncio.Protocol, sock=sock))[0] for sock in socket.socketpair()
+        ]
         ends = [loop.start_tls(pair[0], asyncio.Protocol(), server_context, server_side=True),
                 loop.start_tls(pair[1], asyncio.Protocol(), client_context)]
         other = loop.create_task(ends[1 - side])
@@ -72,10 +95,13 @@ async def main():
     usage = measure.Usage()
     done, turns = 0, 0
     while done < COUNT:
-        ended = [await canceled(loop.create_connection(asyncio.Protocol, "127.0.0.1", port), turns),
-                 await canceled(loop.create_connection(asyncio.Protocol, "localhost", port), turns),
-                 await canceled(asyncio.open_connection(*tls.sockets[0].getsockname(), ssl=client_context), turns),
-                 await upgrade(0), await upgrade(1)]
+        ended = [
+            await canceled(loop.create_connection(asyncio.Protocol, "127.0.0.1", port), turns),
+            await canceled(loop.create_connection(asyncio.Protocol, "localhost", port), turns),
+            await canceled(asyncio.open_connection(*tls.sockets[0].getsockname(), ssl=client_context), turns),
+            await upgrade(0),
+            await upgrade(1),
+        ]
         done += 1
         turns = 0 if all(ended) or turns > 40 else turns + 1
         if done == COUNT // 3:

@@ -1,9 +1,9 @@
 """Files for asyncio: whole files, file objects, and contexts for single operations.
 
-open(), read_bytes(), write_bytes(), read_text(), write_text() and copy() work in any running loop. AsyncioContext, Context and
-Operation have the shape of an earlier library for the same job, so that programs and libraries written for it run on these;
-the environment variable CAIO_IMPL (uring, linux, thread, python), or a file default_implementation beside this one, chooses
-among their engines.
+open(), read_bytes(), write_bytes(), read_text(), write_text() and copy() work in any running loop.
+AsyncioContext, Context and Operation have the shape of an earlier library for the same job, so that programs
+and libraries written for it run on these; the environment variable CAIO_IMPL (uring, linux, thread, python),
+or a file default_implementation beside this one, chooses among their engines.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ _names = {
     "thread": (thread_aio, thread_aio_asyncio),
     "python": (python_aio, python_aio_asyncio),
 }
-_usable = {name: (one, other) for name, (one, other) in _names.items() if one is not None and other is not None}
+_usable = {
+    name: (one, other) for name, (one, other) in _names.items() if one is not None and other is not None
+}
 
 #: The engines that work here, best first.
 variants = tuple(pair[0] for pair in _usable.values())
@@ -58,7 +60,9 @@ def _choose() -> tuple[_Any, _Any]:
     wanted = _os.environ.get("CAIO_IMPL")
     if wanted:
         if wanted not in _usable:
-            _warnings.warn(f"CAIO_IMPL is {wanted!r}, not one of {', '.join(_usable)}", RuntimeWarning, stacklevel=3)
+            _warnings.warn(
+                f"CAIO_IMPL is {wanted!r}, not one of {', '.join(_usable)}", RuntimeWarning, stacklevel=3
+            )
         return _usable.get(wanted, first)
     try:
         lines = _pathlib.Path(__file__).with_name("default_implementation").read_text().splitlines()

@@ -1,14 +1,16 @@
-"""The asynchronous binary file: a read-ahead and a write-behind over the position that the kernel keeps with a descriptor.
+"""The asynchronous binary file: a read-ahead and a write-behind over the position that the kernel keeps with
+a descriptor.
 
-What waits for the kernel belongs to the file and not to the task that awaits it. A task that is cancelled leaves the operation
-running, and whoever uses the file next takes its result into the file first; so every method has happened or has not. Between
-two awaits nothing is half done: bytes that came are put into the read-ahead at once, and a method takes what it gives away
-only at its end.
+What waits for the kernel belongs to the file and not to the task that awaits it. A task that is cancelled
+leaves the operation running, and whoever uses the file next takes its result into the file first; so every
+method has happened or has not. Between two awaits nothing is half done: bytes that came are put into the
+read-ahead at once, and a method takes what it gives away only at its end.
 
-A regular file is read at an offset, since only that is answered at once from the page cache, so the kernel's position lags
-behind until somebody can see it: _place is where the next read begins, or -1 while the kernel knows. Reading at an offset moves
-nothing, therefore such a read that is cancelled is simply dropped. It is written at an offset too, since a ring that writes at
-the position takes it back when the disk is full; a write that is done sets the position at once.
+A regular file is read at an offset, since only that is answered at once from the page cache, so the kernel's
+position lags behind until somebody can see it: _place is where the next read begins, or -1 while the kernel
+knows. Reading at an offset moves nothing, therefore such a read that is cancelled is simply dropped. It is
+written at an offset too, since a ring that writes at the position takes it back when the disk is full; a
+write that is done sets the position at once.
 """
 
 from __future__ import annotations
@@ -44,8 +46,19 @@ class BinaryFile(LineFile[bytes, _Buffer]):
 
     _closed = True  # until it is made
 
-    def __init__(self, files: FileContext, fd: int, name: str | bytes | int | os.PathLike[str], mode: str, readable: bool,
-                 writable: bool, appending: bool, buffer_size: int, info: os.stat_result, closefd: bool) -> None:
+    def __init__(
+        self,
+        files: FileContext,
+        fd: int,
+        name: str | bytes | int | os.PathLike[str],
+        mode: str,
+        readable: bool,
+        writable: bool,
+        appending: bool,
+        buffer_size: int,
+        info: os.stat_result,
+        closefd: bool,
+    ) -> None:
         self._files = files
         self._fd = fd
         self.name = name
@@ -67,10 +80,12 @@ class BinaryFile(LineFile[bytes, _Buffer]):
         self._later: list[bytes] = []
         self._place = -1
         self._appends = appending or (writable and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_APPEND != 0)
-        # What was written and is not in the file: what goes to the kernel first, and what was written behind it.
+        # What was written and is not in the file: what goes to the kernel first, and what was written behind
+        # it.
         self._out: _Buffer = b""
         self._behind = bytearray()
-        # Whether a read, or a write, may begin without a look at everything else; both at once only without a common position.
+        # Whether a read, or a write, may begin without a look at everything else; both at once only without a
+        # common position.
         self._reads = readable
         self._writes = writable and not readable
         self._reading: FileOp[bytes] | None = None  # of a stream
@@ -151,7 +166,8 @@ class BinaryFile(LineFile[bytes, _Buffer]):
     # operations that outlive who awaits them
 
     def _context(self) -> FileContext:
-        """The running loop's context, for what is to be begun: the loop that the file was opened in may be gone."""
+        """The running loop's context, for what is to be begun: the loop that the file was opened in may be
+        gone."""
         files = context()
         self._files = files
         return files
@@ -162,7 +178,8 @@ class BinaryFile(LineFile[bytes, _Buffer]):
         return self._context() is not before
 
     def _check_loop(self, op: FileOp[Any]) -> None:
-        """An operation can be awaited only in the loop that it was begun in. It ends with the loop, and in a forked child."""
+        """An operation can be awaited only in the loop that it was begun in. It ends with the loop, and in a
+        forked child."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._files.reap()
@@ -213,7 +230,8 @@ class BinaryFile(LineFile[bytes, _Buffer]):
             after(max(op.code, 0))
 
     async def _settle(self) -> None:
-        """Wait for what somebody left running. If it failed, it has not happened, and the next attempt fails by itself."""
+        """Wait for what somebody left running. If it failed, it has not happened, and the next attempt fails
+        by itself."""
         while (op := self._running) is not None:
             self._check_loop(op)
             try:
@@ -300,7 +318,8 @@ class BinaryFile(LineFile[bytes, _Buffer]):
                 raise
             return await self._fill(size)
         if self._place != place:
-            return True  # somebody else moved it: there may be something to take, or the next one reads it again
+            # Somebody else moved it: there may be something to take, or the next one reads it again.
+            return True
         if data:
             self._place = place + len(data)
             self._put(data)
@@ -309,7 +328,8 @@ class BinaryFile(LineFile[bytes, _Buffer]):
         return bool(data)
 
     async def _fill_stream(self, size: int) -> bool:
-        """What a stream or a device gave cannot be read again, so its reads are taken up where they were left."""
+        """What a stream or a device gave cannot be read again, so its reads are taken up where they were
+        left."""
         while True:
             op = self._reading
             if op is None:
@@ -423,7 +443,9 @@ class BinaryFile(LineFile[bytes, _Buffer]):
     async def _read_into(self, buffer: bytearray | memoryview, once: bool) -> int:
         with memoryview(buffer) as given:
             if given.readonly:
-                raise TypeError(f"readinto() argument must be read-write bytes-like object, not {type(buffer).__name__}")
+                raise TypeError(
+                    f"readinto() argument must be read-write bytes-like object, not {type(buffer).__name__}"
+                )
             if not self._reads:
                 await self._begin_reading()
             with given.cast("B") as view:
@@ -451,7 +473,8 @@ class BinaryFile(LineFile[bytes, _Buffer]):
             try:
                 got = await self._into(rest, place + count - have)
             finally:
-                with contextlib.suppress(BufferError):  # of a coroutine that is thrown away, when the kernel is done
+                # Of a coroutine that is thrown away, when the kernel is done.
+                with contextlib.suppress(BufferError):
                     rest.release()
             if got == 0:
                 break
@@ -462,7 +485,8 @@ class BinaryFile(LineFile[bytes, _Buffer]):
         return count
 
     async def _into(self, view: memoryview, place: int) -> int:
-        """One read into the caller's memory, which is the caller's again when it is over: a cancel waits for the kernel."""
+        """One read into the caller's memory, which is the caller's again when it is over: a cancel waits for
+        the kernel."""
         op = self._context().readinto(self._fd, view, place).keep()
         try:
             return await op
@@ -532,7 +556,8 @@ class BinaryFile(LineFile[bytes, _Buffer]):
             await self._fill_stream(1)
 
     async def write(self, data: _Buffer, /) -> int:
-        """Write bytes behind what was written before; they reach the file with flush(), close() or a full buffer."""
+        """Write bytes behind what was written before; they reach the file with flush(), close() or a full
+        buffer."""
         if data.__class__ is not bytes:
             if not self._writable and not self._raw:
                 self._refuse("write")
@@ -554,7 +579,8 @@ class BinaryFile(LineFile[bytes, _Buffer]):
                 return await self._write_through(data)
 
     async def _write_through(self, data: bytes) -> int:
-        """Write what the write-behind has no room for. Who is cancelled has written all of it, or nothing if no byte was moved."""
+        """Write what the write-behind has no room for. Who is cancelled has written all of it, or nothing if
+        no byte was moved."""
         self._out = data
         while True:
             op = self._write_out(self._sent)
@@ -723,8 +749,9 @@ class BinaryFile(LineFile[bytes, _Buffer]):
                 self._files.cancel(self._reading)
         if not self._closefd:
             return
-        # What was only read is closed without a wait; what was written may still have to be told to a server. A close that is an
-        # operation goes behind what still uses the descriptor, such as a pread(), and is made even if the loop ends first.
+        # What was only read is closed without a wait; what was written may still have to be told to a server.
+        # A close that is an operation goes behind what still uses the descriptor, such as a pread(), and is
+        # made even if the loop ends first.
         if not self._writable and not self._files._uses(self._fd):
             os.close(self._fd)
             return

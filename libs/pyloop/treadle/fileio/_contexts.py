@@ -9,9 +9,9 @@ from typing import Any
 from treadle._options import option_flag
 from treadle._treadle import FileContext
 
-# Loops that cannot tell when they are closed, and whose contexts are open, by their id(), since threads add theirs while another
-# looks through them: a list of a dict's values is made in one step, one of a set in many. And the contexts of those that take
-# no attribute.
+# Loops that cannot tell when they are closed, and whose contexts are open, by their id(), since threads add
+# theirs while another looks through them: a list of a dict's values is made in one step, one of a set in
+# many. And the contexts of those that take no attribute.
 _others: weakref.WeakValueDictionary[int, asyncio.AbstractEventLoop] = weakref.WeakValueDictionary()
 _elsewhere: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, FileContext] = weakref.WeakKeyDictionary()
 
@@ -33,7 +33,8 @@ def context() -> FileContext:
 
 
 def adopt(loop: Any, files: FileContext) -> None:
-    """Make it the loop's context. treadle's loop closes it when it is closed; for another it is seen when the next one is adopted."""
+    """Make it the loop's context. treadle's loop closes it when it is closed; for another it is seen when the
+    next one is adopted."""
     for ref in _others.valuerefs():
         other = ref()
         if other is not None and other.is_closed():

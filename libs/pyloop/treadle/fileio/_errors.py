@@ -1,4 +1,5 @@
-"""Exceptions that are the OSError of their number and also what callers of such libraries have caught so far."""
+"""Exceptions that are the OSError of their number and also what callers of such libraries have caught so
+far."""
 
 from __future__ import annotations
 

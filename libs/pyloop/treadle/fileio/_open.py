@@ -64,7 +64,9 @@ class _Opening(Generic[_File]):
 class _Mode:
     """A mode string, checked as io.open checks it."""
 
-    def __init__(self, mode: str, buffering: int, encoding: str | None, errors: str | None, newline: str | None) -> None:
+    def __init__(
+        self, mode: str, buffering: int, encoding: str | None, errors: str | None, newline: str | None
+    ) -> None:
         kinds = set(mode)
         if kinds - set("axrwb+t") or len(mode) > len(kinds):
             raise ValueError(f"invalid mode: {mode!r}")
@@ -81,17 +83,27 @@ class _Mode:
         if buffering < -1:
             raise ValueError("invalid buffering size")
         if buffering == 1 and not self.text:
-            warnings.warn("line buffering (buffering=1) isn't supported in binary mode, the default buffer size will be used",
-                          RuntimeWarning, stacklevel=3)
+            warnings.warn(
+                "line buffering (buffering=1) isn't supported in binary mode, the default buffer size will be used",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         update = "+" in kinds
         self.readable = "r" in kinds or update
         self.writable = "r" not in kinds or update
         self.appending = "a" in kinds
-        letter = "a" if self.appending else "x" if "x" in kinds else "w" if chosen == {"w"} and not update else "r"
+        letter = (
+            "a" if self.appending else "x" if "x" in kinds else "w" if chosen == {"w"} and not update else "r"
+        )
         self.mode = letter + ("b+" if update else "b")
         self.audited = next(iter(chosen)) + ("+" if update else "")
         access = os.O_RDWR if update else os.O_RDONLY if self.readable else os.O_WRONLY
-        more = {"r": 0, "w": os.O_CREAT | os.O_TRUNC, "a": os.O_CREAT | os.O_APPEND, "x": os.O_CREAT | os.O_EXCL}
+        more = {
+            "r": 0,
+            "w": os.O_CREAT | os.O_TRUNC,
+            "a": os.O_CREAT | os.O_APPEND,
+            "x": os.O_CREAT | os.O_EXCL,
+        }
         self.flags = access | more[chosen.pop()] | os.O_CLOEXEC
 
 
@@ -119,8 +131,18 @@ async def _open_binary(file: _Path | int, mode: str, parsed: _Mode, buffering: i
         if stat.S_ISDIR(info.st_mode):
             raise IsADirectoryError(21, os.strerror(21), file)
         size = 0 if buffering == 0 else buffering if buffering > 1 else _BUFFER
-        return BinaryFile(files, fd, file, parsed.mode, parsed.readable, parsed.writable, parsed.appending,  # type: ignore[arg-type]
-                          size, info, closefd)
+        return BinaryFile(
+            files,
+            fd,
+            file,  # type: ignore[arg-type]
+            parsed.mode,
+            parsed.readable,
+            parsed.writable,
+            parsed.appending,
+            size,
+            info,
+            closefd,
+        )
     except BaseException:
         if not given:
             os.close(fd)
@@ -132,37 +154,70 @@ async def _open_text(file: _Path | int, mode: str, parsed: _Mode, buffering: int
                      newline: str | None) -> TextFile:
     binary = await _open_binary(file, mode, parsed, -1 if buffering == 1 else buffering, closefd, opener)
     try:
-        return TextFile(binary, mode, encoding, errors, newline, buffering == 1 or (buffering < 0 and binary.isatty()))
+        return TextFile(
+            binary, mode, encoding, errors, newline, buffering == 1 or (buffering < 0 and binary.isatty())
+        )
     except BaseException:
         await binary.close()
         raise
 
 
 @overload
-def open(file: _Path | int, mode: Literal["r", "w", "a", "x", "r+", "w+", "a+", "x+", "rt", "wt", "at", "xt"] = "r",
-         buffering: int = -1, encoding: str | None = None, errors: str | None = None, newline: str | None = None,
-         closefd: bool = True, opener: Callable[[Any, int], int] | None = None) -> _Opening[TextFile]: ...
+def open(
+    file: _Path | int,
+    mode: Literal["r", "w", "a", "x", "r+", "w+", "a+", "x+", "rt", "wt", "at", "xt"] = "r",
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Callable[[Any, int], int] | None = None,
+) -> _Opening[TextFile]: ...
 
 
 @overload
-def open(file: _Path | int, mode: Literal["rb", "wb", "ab", "xb", "rb+", "wb+", "ab+", "xb+", "r+b", "w+b", "a+b", "x+b"],
-         buffering: int = -1, encoding: None = None, errors: None = None, newline: None = None, closefd: bool = True,
-         opener: Callable[[Any, int], int] | None = None) -> _Opening[BinaryFile]: ...
+def open(
+    file: _Path | int,
+    mode: Literal["rb", "wb", "ab", "xb", "rb+", "wb+", "ab+", "xb+", "r+b", "w+b", "a+b", "x+b"],
+    buffering: int = -1,
+    encoding: None = None,
+    errors: None = None,
+    newline: None = None,
+    closefd: bool = True,
+    opener: Callable[[Any, int], int] | None = None,
+) -> _Opening[BinaryFile]: ...
 
 
 @overload
-def open(file: _Path | int, mode: str, buffering: int = -1, encoding: str | None = None, errors: str | None = None,
-         newline: str | None = None, closefd: bool = True,
-         opener: Callable[[Any, int], int] | None = None) -> _Opening[Any]: ...
+def open(
+    file: _Path | int,
+    mode: str,
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Callable[[Any, int], int] | None = None,
+) -> _Opening[Any]: ...
 
 
-def open(file: _Path | int, mode: str = "r", buffering: int = -1, encoding: str | None = None, errors: str | None = None,
-         newline: str | None = None, closefd: bool = True,
-         opener: Callable[[Any, int], int] | None = None) -> _Opening[Any]:
-    """Open a file, with the arguments of the built-in open(): ``async with open(path) as f`` or ``f = await open(path)``."""
+def open(
+    file: _Path | int,
+    mode: str = "r",
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Callable[[Any, int], int] | None = None,
+) -> _Opening[Any]:
+    """Open a file, with the arguments of the built-in open(): ``async with open(path) as f`` or ``f = await
+    open(path)``."""
     parsed = _Mode(mode, buffering, encoding, errors, newline)
     if parsed.text:
-        return _Opening(lambda: _open_text(file, mode, parsed, buffering, closefd, opener, encoding, errors, newline))
+        return _Opening(
+            lambda: _open_text(file, mode, parsed, buffering, closefd, opener, encoding, errors, newline)
+        )
     return _Opening(lambda: _open_binary(file, mode, parsed, buffering, closefd, opener))
 
 
@@ -193,7 +248,9 @@ async def write_bytes(path: _Path, data: bytes | bytearray | memoryview, *, sync
     return done
 
 
-async def read_text(path: _Path, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> str:
+async def read_text(
+    path: _Path, encoding: str | None = None, errors: str | None = None, newline: str | None = None
+) -> str:
     """Read a whole file as text."""
     if newline is None and (encoding or "").lower() in ("utf-8", "utf8"):
         text = (await read_bytes(path)).decode("utf-8", errors or "strict")

@@ -19,7 +19,8 @@ from treadle._treadle import FileContext, FileOp, _call_guarded
 from ._errors import system_error
 from .abstract import AbstractContext, AbstractOperation
 
-# An offset that every file refuses with EINVAL; to a FileContext a negative one means the descriptor's own position.
+# An offset that every file refuses with EINVAL; to a FileContext a negative one means the descriptor's own
+# position.
 BAD_OFFSET = 1 << 63
 
 # More than any address space holds: refused at once, not when the buffer is made.
@@ -41,7 +42,9 @@ class RawOperation(AbstractOperation):
 
     _keeps_payload: ClassVar[bool] = True
 
-    def __init__(self, kind: str, fd: int, nbytes: int, payload: bytes | None, offset: int, priority: int) -> None:
+    def __init__(
+        self, kind: str, fd: int, nbytes: int, payload: bytes | None, offset: int, priority: int
+    ) -> None:
         self._kind = kind
         self._fd = operator.index(fd)
         self._nbytes = self._asked = operator.index(nbytes)
@@ -83,7 +86,9 @@ class RawOperation(AbstractOperation):
         if self._kind == "read":
             return files.read(self._fd, self._nbytes, self._offset if self._offset >= 0 else BAD_OFFSET)
         if self._kind == "write":
-            return files.write(self._fd, self._payload or b"", self._offset if self._offset >= 0 else BAD_OFFSET)
+            return files.write(
+                self._fd, self._payload or b"", self._offset if self._offset >= 0 else BAD_OFFSET
+            )
         return files.fsync(self._fd) if self._kind == "fsync" else files.fdatasync(self._fd)
 
     def _begin(self, owner: AbstractContext | None) -> None:
@@ -165,7 +170,10 @@ class RawOperation(AbstractOperation):
         return self._owner
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._kind} fd={self._fd} offset={self._offset} nbytes={self._nbytes} {self._state.value}>"
+        return (
+            f"<{type(self).__name__} {self._kind} fd={self._fd} offset={self._offset} nbytes={self._nbytes} "
+            f"{self._state.value}>"
+        )
 
 
 class PolledContext(AbstractContext):
@@ -197,7 +205,8 @@ class PolledContext(AbstractContext):
                 raise TypeError(f"{self._operation_class.__name__} expected, not {type(operation).__name__}")
 
     def _stage(self, operation: RawOperation, owner: AbstractContext) -> bool:
-        """Give one operation to the C library; False for one that was submitted before. It keeps owner alive until it is done."""
+        """Give one operation to the C library; False for one that was submitted before. It keeps owner alive
+        until it is done."""
         if operation._state is not _State.NEW:
             return False
         op = operation._prepare(self._files)
@@ -224,7 +233,9 @@ class PolledContext(AbstractContext):
             operation = op.owner
             op.owner = None
             owner = operation._owner
-            operation._finish(op.code, op.take_bytes() if operation._kind == "read" and op.code >= 0 else None)
+            operation._finish(
+                op.code, op.take_bytes() if operation._kind == "read" and op.code >= 0 else None
+            )
             del op
             operation._call_back()
             del owner
@@ -253,7 +264,8 @@ class PolledContext(AbstractContext):
                     pass
 
     def process_events(self, max_requests: int = 512, min_requests: int = 0, timeout: float = 0) -> int:
-        """Deliver completions, waiting for min_requests of them for up to timeout seconds; return how many."""
+        """Deliver completions, waiting for min_requests of them for up to timeout seconds; return how
+        many."""
         if min_requests > max_requests:
             raise ValueError("min_requests is more than max_requests")
         deadline = None if timeout < 0 else time.monotonic() + timeout
@@ -291,4 +303,7 @@ class PolledContext(AbstractContext):
         return 0
 
     def __repr__(self) -> str:
-        return f"<{type(self).__module__}.{type(self).__name__} max_requests={self._max_requests} in_flight={self._in_flight}>"
+        return (
+            f"<{type(self).__module__}.{type(self).__name__} max_requests={self._max_requests} "
+            f"in_flight={self._in_flight}>"
+        )

@@ -1,8 +1,8 @@
 """The asynchronous text file: codecs and newlines over a binary file, by the rules of io.TextIOWrapper.
 
-Bytes that came are decoded and put behind the characters at hand at once, and a method takes what it gives away only at its
-end; so a cancelled one has not happened. What is written is encoded and accepted before anything waits; so a cancelled write
-has happened.
+Bytes that came are decoded and put behind the characters at hand at once, and a method takes what it gives
+away only at its end; so a cancelled one has not happened. What is written is encoded and accepted before
+anything waits; so a cancelled write has happened.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from ._binary import BinaryFile
 from ._lines import LineFile
 
 _CHUNK = 8192
-# A position between two characters is one number: byte offset, decoder flags, and characters behind the offset.
+# A position between two characters is one number: byte offset, decoder flags, and characters behind the
+# offset.
 _FLAGS_SHIFT = 64
 _SKIP_SHIFT = 128
 _MASK = (1 << 64) - 1
@@ -40,26 +41,38 @@ def _encoding_of(encoding: str | None) -> str:
 class TextFile(LineFile[str, str]):
     """A text file; each method that touches the file is awaited. Use open() to get one."""
 
-    def __init__(self, buffer: BinaryFile, mode: str, encoding: str | None, errors: str | None, newline: str | None,
-                 line_buffering: bool) -> None:
+    def __init__(
+        self,
+        buffer: BinaryFile,
+        mode: str,
+        encoding: str | None,
+        errors: str | None,
+        newline: str | None,
+        line_buffering: bool,
+    ) -> None:
         if newline not in (None, "", "\n", "\r", "\r\n"):
             raise ValueError(f"illegal newline value: {newline!r}")
         self.encoding = _encoding_of(encoding)
         info = codecs.lookup(self.encoding)
         if not getattr(info, "_is_text_encoding", True):
-            raise LookupError(f"{self.encoding!r} is not a text encoding; use codecs.open() to handle arbitrary codecs")
+            raise LookupError(
+                f"{self.encoding!r} is not a text encoding; use codecs.open() to handle arbitrary codecs"
+            )
         self.buffer = buffer
         self.mode = mode
         self.errors = errors if errors is not None else "strict"
         self._newline = newline
         self._line_buffering = line_buffering
-        self._encoder = info.incrementalencoder(self.errors) if buffer._writable and info.incrementalencoder else None
+        self._encoder = (
+            info.incrementalencoder(self.errors) if buffer._writable and info.incrementalencoder else None
+        )
         self._decoder: codecs.IncrementalDecoder | io.IncrementalNewlineDecoder | None = None
         if buffer._readable and info.incrementaldecoder is not None:
             self._decoder = info.incrementaldecoder(self.errors)
             if newline in (None, ""):
                 self._decoder = io.IncrementalNewlineDecoder(self._decoder, newline is None)
-        # What was decoded and not taken: _chars from _used on, then those of _later. Each has the chunk it came from, if known.
+        # What was decoded and not taken: _chars from _used on, then those of _later. Each has the chunk it
+        # came from, if known.
         self._chars = ""
         self._used = 0
         self._chunk: _Chunk | None = None
@@ -326,7 +339,8 @@ class TextFile(LineFile[str, str]):
         return (start + safe) | flags << _FLAGS_SHIFT | (self._used - skipped) << _SKIP_SHIFT
 
     def _clean_point(self, data: bytes, flags: int) -> tuple[int, int, int]:
-        """A guess from the average length of a character, taken back until it lies before the characters used.
+        """A guess from the average length of a character, taken back until it lies before the characters
+        used.
 
         Returns bytes, characters and flags there, with the decoder set to it.
         """
@@ -397,4 +411,7 @@ class TextFile(LineFile[str, str]):
         await self.buffer.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__module__}.{type(self).__name__} name={self.name!r} mode={self.mode!r} encoding={self.encoding!r}>"
+        return (
+            f"<{type(self).__module__}.{type(self).__name__} name={self.name!r} mode={self.mode!r} "
+            f"encoding={self.encoding!r}>"
+        )

@@ -50,7 +50,8 @@ class AsyncioContextBase:
         self.close()
 
     def close(self) -> None:
-        """Cancel what is in flight and fail those who wait for it; idempotent, also on a stopped or closed loop."""
+        """Cancel what is in flight and fail those who wait for it; idempotent, also on a stopped or closed
+        loop."""
         raise NotImplementedError
 
     def submit(self, op: AbstractOperation) -> Awaitable[Any]:
@@ -101,7 +102,8 @@ class FilesContext(AsyncioContextBase):
         super().__init__(max_requests, loop, deferred, **kwargs)
         files: FileContext = self.context._files
         if running_loop() is self.loop:
-            # In the thread of its loop the engine can start now, before a descriptor that the caller closes is free again.
+            # In the thread of its loop the engine can start now, before a descriptor that the caller closes
+            # is free again.
             files.caps()
         # Bound once: an instance attribute is found without a method object per call.
         self._read = files.read
@@ -111,7 +113,8 @@ class FilesContext(AsyncioContextBase):
         return "deferred" if self.deferred else "adaptive"
 
     def close(self) -> None:
-        """Cancel what is in flight and fail those who wait for it; idempotent, also on a stopped or closed loop."""
+        """Cancel what is in flight and fail those who wait for it; idempotent, also on a stopped or closed
+        loop."""
         self.context._files.close()
 
     def submit(self, op: AbstractOperation) -> Awaitable[Any]:

@@ -31,7 +31,9 @@ class Context(_raw.PolledContext):
     _operation_class = Operation
 
     def __init__(self, max_requests: int = 32) -> None:
-        files = FileContext(engine="linux_aio", max_requests=max_requests, mode="deferred", any_thread=True, inline=False)
+        files = FileContext(
+            engine="linux_aio", max_requests=max_requests, mode="deferred", any_thread=True, inline=False
+        )
         files.caps()
         super().__init__(files, max_requests)
 
@@ -44,7 +46,8 @@ class Context(_raw.PolledContext):
         return count
 
     def process_events(self, max_requests: int = 512, min_requests: int = 0, timeout: float = 0) -> int:
-        """Deliver completions, waiting for min_requests of them for up to timeout seconds; return how many."""
+        """Deliver completions, waiting for min_requests of them for up to timeout seconds; return how
+        many."""
         if max_requests > _EVENTS_MAX:
             raise OverflowError("max_requests is too large")
         return super().process_events(max_requests, min_requests, timeout)

@@ -18,4 +18,6 @@ class AsyncioContext(FilesContext):
     OPERATION_CLASS = linux_aio.Operation
 
     def _create_context(self, max_requests: int) -> Any:  # type: ignore[override]
-        return FilesInfo(FileContext(engine="linux_aio", max_requests=max_requests, mode=self._mode(), error=submit_error))
+        return FilesInfo(
+            FileContext(engine="linux_aio", max_requests=max_requests, mode=self._mode(), error=submit_error)
+        )

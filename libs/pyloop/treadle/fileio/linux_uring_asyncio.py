@@ -22,5 +22,13 @@ class AsyncioContext(FilesContext):
 
     def _create_context(self, max_requests: int, sqpoll: bool | None = None) -> Any:  # type: ignore[override]
         wanted = linux_uring.SQPOLL_ALLOWED if sqpoll is None else sqpoll
-        return FilesInfo(FileContext(engine="linux_uring", max_requests=max_requests, mode=self._mode(), sqpoll=wanted,
-                                     sqpoll_when_busy=sqpoll is None, error=system_error))
+        return FilesInfo(
+            FileContext(
+                engine="linux_uring",
+                max_requests=max_requests,
+                mode=self._mode(),
+                sqpoll=wanted,
+                sqpoll_when_busy=sqpoll is None,
+                error=system_error,
+            )
+        )

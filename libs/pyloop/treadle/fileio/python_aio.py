@@ -34,8 +34,15 @@ class ContextState(enum.IntEnum):
 class Operation(AbstractOperation):
     """An operation of a context of Python threads."""
 
-    def __init__(self, fd: int, nbytes: int | None, offset: int | None, opcode: OpCode, payload: bytes | None = None,
-                 priority: int | None = None) -> None:
+    def __init__(
+        self,
+        fd: int,
+        nbytes: int | None,
+        offset: int | None,
+        opcode: OpCode,
+        payload: bytes | None = None,
+        priority: int | None = None,
+    ) -> None:
         self._fd = operator.index(fd)
         self._nbytes = operator.index(nbytes or 0)
         self._offset = operator.index(offset or 0)
@@ -100,7 +107,8 @@ class Operation(AbstractOperation):
             return self.calling
 
     def drop(self) -> bool:
-        """Make no further call; whether one is being made that changes what the number of the descriptor stands for."""
+        """Make no further call; whether one is being made that changes what the number of the descriptor
+        stands for."""
         with self._lock:
             self.dropped = True
             return self.calling and self.opcode is OpCode.WRITE
@@ -141,7 +149,10 @@ class Operation(AbstractOperation):
         return self._nbytes
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.opcode.name} fd={self._fd} offset={self._offset} nbytes={self._nbytes}>"
+        return (
+            f"<{type(self).__name__} {self.opcode.name} fd={self._fd} offset={self._offset} "
+            f"nbytes={self._nbytes}>"
+        )
 
 
 class Context(AbstractContext):
@@ -176,7 +187,9 @@ class Context(AbstractContext):
             operation.callback(result)
         except Exception as exc:
             # The pool's thread must live on, so the failure goes where those of threads go.
-            threading.excepthook(threading.ExceptHookArgs((type(exc), exc, exc.__traceback__, threading.current_thread())))
+            threading.excepthook(
+                threading.ExceptHookArgs((type(exc), exc, exc.__traceback__, threading.current_thread()))
+            )
 
     def _submit_one(self, operation: Operation) -> int:
         with self._lock:
@@ -192,7 +205,9 @@ class Context(AbstractContext):
             self.pool.apply_async(
                 operation.execute,
                 callback=lambda count: self._done(operation, count, None),
-                error_callback=lambda error: self._done(operation, -(getattr(error, "errno", None) or 5), error),
+                error_callback=lambda error: self._done(
+                    operation, -(getattr(error, "errno", None) or 5), error
+                ),
             )
         except BaseException:
             with self._lock:
@@ -225,4 +240,7 @@ class Context(AbstractContext):
             self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__module__}.Context max_requests={self._max_requests} in_progress={self._in_progress}>"
+        return (
+            f"<{type(self).__module__}.Context max_requests={self._max_requests} "
+            f"in_progress={self._in_progress}>"
+        )

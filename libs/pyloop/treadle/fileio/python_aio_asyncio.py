@@ -44,7 +44,8 @@ class AsyncioContext(AsyncioContextBase):
         try:
             await asyncio.wait([done])
         except asyncio.CancelledError:
-            # Whoever is cancelled may close the descriptor: no further call is made, and a write in its call is waited for.
+            # Whoever is cancelled may close the descriptor: no further call is made, and a write in its call
+            # is waited for.
             while op.drop() and not done.done():
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.wait([done])

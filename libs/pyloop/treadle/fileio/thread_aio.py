@@ -101,7 +101,8 @@ class Context(AbstractContext):
         return self._pool_size
 
     def submit(self, *aio_operations: AbstractOperation) -> int:
-        """Queue operations; RuntimeError when the queue is full, those before the one that did not fit are taken."""
+        """Queue operations; RuntimeError when the queue is full, those before the one that did not fit are
+        taken."""
         core = self._core
         core._check_types(aio_operations)
         count = 0
@@ -124,4 +125,6 @@ class Context(AbstractContext):
         self._core.finish()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__module__}.Context max_requests={self.max_requests} pool_size={self._pool_size}>"
+        return (
+            f"<{type(self).__module__}.Context max_requests={self.max_requests} pool_size={self._pool_size}>"
+        )
