@@ -101,10 +101,13 @@ int tdl__uvpriv_model(uv_loop_t *uv, uv_poll_t *model, bool distrusted)
 }
 
 /* A number that nobody can poll, and libuv's epoll cannot hold: what libuv takes out of epoll as it closes a
- * handle may be another's number by now. */
+ * handle may be another's number by now. A loop that lost its epoll in a fork takes nothing out. */
 static void park(uv_poll_t *poll)
 {
-    poll->io_watcher.fd = uv_backend_fd(poll->loop);
+    int epoll = uv_backend_fd(poll->loop);
+    if (epoll >= 0) {
+        poll->io_watcher.fd = epoll;
+    }
 }
 
 void tdl__uvpriv_poll_init(uv_loop_t *uv, uv_poll_t *poll)
