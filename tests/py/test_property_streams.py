@@ -185,7 +185,7 @@ def getattr_and_call(reader, kind, argument):
     return reader.readexactly(argument) if kind == "readexactly" else reader.readuntil(argument)
 
 
-async def drive(sequence, server_side):
+async def drive(sequence, server_side, messages):
     loop = asyncio.get_running_loop()
     a, b = socket.socketpair()
     b.setblocking(False)
@@ -197,6 +197,9 @@ async def drive(sequence, server_side):
         writer = await made
     else:
         reader, writer = await asyncio.open_connection(sock=a, limit=8)
+    for _ in range(messages):  # C serves from the third on
+        b.send(b".")
+        await reader.readexactly(1)
     world = World(reader, writer, b)
     loop.set_exception_handler(
         lambda loop, context: world.log.append((context.get("message"), repr(context.get("exception"))))
@@ -240,10 +243,9 @@ def test_streams_behave_as_asyncios(server_side):
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-    @given(SEQUENCES)
-    def check(sequence):
-        assert run(twin.subject_loop, sequence, server_side) == run(
-            twin.reference_loop, sequence, server_side
-        )
+    @given(SEQUENCES, st.sampled_from([3, 2, 0]))
+    def check(sequence, messages):
+        args = (sequence, server_side, messages)
+        assert run(twin.subject_loop, *args) == run(twin.reference_loop, *args)
 
     check()

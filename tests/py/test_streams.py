@@ -38,11 +38,22 @@ READS = {
 }
 
 
-async def connect(t, limit=16):
-    """A reader and a writer, as open_connection() makes them, and the socket at the other end."""
+SERVED_AT = 3  # the message with which C begins to serve a connection
+WRITER_AT_ONCE = sys.version_info >= (3, 13)  # a server's, which its protocol does not keep
+
+
+async def hear(reader, other, messages):
+    for _ in range(messages):
+        other.send(b".")
+        assert await reader.readexactly(1) == b"."
+
+
+async def connect(t, limit=16, messages=SERVED_AT):
+    """A reader and a writer of open_connection() that got so many messages, and the other end's socket."""
     a, b = tcp_pair()
     b.setblocking(False)
     reader, writer = await asyncio.open_connection(sock=a, limit=limit)
+    await hear(reader, b, messages)
     return reader, writer, b
 
 
@@ -91,8 +102,9 @@ async def try_read(t, reader, name, seen):
 
 
 @twin
+@pytest.mark.parametrize("messages", [0, SERVED_AT - 1, SERVED_AT], ids=["first", "changes", "served"])
 @pytest.mark.parametrize("name", READS)
-async def test_a_read_gives_what_it_gives_on_asyncio(t, name):
+async def test_a_read_gives_what_it_gives_on_asyncio(t, name, messages):
     for pieces in (
         [b"x"],
         [b"xyz\nab"],
@@ -104,7 +116,7 @@ async def test_a_read_gives_what_it_gives_on_asyncio(t, name):
         [b"z" * 16 + b"\nx"],
         [],
     ):
-        reader, writer, other = await connect(t)
+        reader, writer, other = await connect(t, messages=messages)
         seen = []
         task = asyncio.ensure_future(try_read(t, reader, name, seen))
         for piece in pieces:
@@ -155,10 +167,11 @@ async def test_a_second_reader_is_refused_while_one_waits(t):
 
 @twin
 @pytest.mark.parametrize("when", WHEN[:5])
+@pytest.mark.parametrize("messages", [SERVED_AT - 1, SERVED_AT], ids=["changes", "served"])
 @pytest.mark.parametrize("name", ["read", "read all", "readexactly", "readline", "readuntil two", "next"])
-async def test_a_canceled_read_leaves_what_came(t, name, when):
+async def test_a_canceled_read_leaves_what_came(t, name, messages, when):
     for data in (b"", b"a", b"abc\nd"):
-        reader, writer, other = await connect(t)
+        reader, writer, other = await connect(t, messages=messages)
         task = None
 
         def hook(_):
@@ -381,6 +394,32 @@ async def test_a_lost_connection_ends_reads_and_drains(t):
 
 
 @twin
+async def test_what_was_begun_before_c_serves_goes_on(t):
+    reader, writer, other = await connect(t, limit=2**16, messages=SERVED_AT - 1)
+    writer.transport.set_write_buffer_limits(high=1000)
+    while writer.transport.get_write_buffer_size() <= 1000:
+        writer.write(b"x" * 100_000)
+    bound = reader.readline
+    started, unstarted = bound(), reader.readexactly(2)
+    drains = [asyncio.create_task(writer.drain()) for _ in range(2)]
+    future = started.send(None)
+    other.send(b"li")
+    await t.turns(5)
+    t.log(future.done(), state(reader))
+    other.send(b"ne\nab")
+    await t.turns(5)
+    t.log([task.done() for task in drains], await bound())
+    t.log(await unstarted)
+    while writer.transport.get_write_buffer_size():
+        with contextlib.suppress(BlockingIOError):
+            other.recv(1 << 20)
+        await t.turns(1)
+    t.log(await asyncio.gather(*drains), await writer.drain())
+    started.close()
+    await end(writer, other)
+
+
+@twin
 async def test_a_drain_waits_for_the_peer_and_may_be_canceled(t):
     for cancel in (False, True):
         reader, writer, other = await connect(t)
@@ -425,7 +464,8 @@ async def server(t, handler):
 
 
 @twin
-async def test_a_servers_streams(t):
+@pytest.mark.parametrize("messages", [0, SERVED_AT], ids=["at once", "later"])
+async def test_a_servers_streams(t, messages):
     done = t.loop.create_future()
 
     async def echo(reader, writer):
@@ -450,6 +490,9 @@ async def test_a_servers_streams(t):
 
     async with server(t, echo) as address:
         reader, writer = await asyncio.open_connection(*address)
+        for _ in range(messages):
+            writer.write(b".\n")
+            t.log(await reader.readline(), await reader.readline())
         writer.write(b"one\n")
         t.log(await reader.readline(), await reader.readline())
         writer.write(b"two\n")
@@ -597,8 +640,9 @@ async def test_what_replaces_a_method_of_a_class_is_called(t, late):
 
 
 @twin
+@pytest.mark.parametrize("messages", [0, SERVED_AT], ids=["before c serves", "later"])
 @pytest.mark.parametrize("of", ["reader", "writer", "protocol"])
-async def test_what_replaces_a_method_of_an_object_is_called(t, of):
+async def test_what_replaces_a_method_of_an_object_is_called(t, of, messages):
     classes = {
         "reader": asyncio.StreamReader,
         "writer": asyncio.StreamWriter,
@@ -608,7 +652,7 @@ async def test_what_replaces_a_method_of_an_object_is_called(t, of):
         if name.startswith("__"):
             continue
         seen = []
-        reader, writer, other = await connect(t)
+        reader, writer, other = await connect(t, messages=messages)
         target = {"reader": reader, "writer": writer, "protocol": writer._protocol}[of]
         setattr(target, name, types.MethodType(recorded(seen, name, getattr(classes[of], name)), target))
         gave = await talk(reader, writer, other, t.turns)
@@ -652,6 +696,12 @@ async def test_subclasses_and_other_protocols_are_python(t):
         protocol = protocol_class(reader, loop=t.loop)
         transport, _ = await t.loop.create_connection(lambda: protocol, sock=a)
         writer = asyncio.StreamWriter(transport, protocol, reader, t.loop)
+        if reader_class is asyncio.StreamReader:
+            await hear(reader, other, SERVED_AT)
+        else:
+            for _ in range(SERVED_AT):
+                other.send(b".")
+                t.log(await reader.read(1))
         t.log(served(reader), served(protocol))
         other.send(b"data")
         t.log(await reader.read(4))
@@ -704,6 +754,7 @@ def test_a_coroutine_in_c_has_no_frame():
     async def main():
         a, b = tcp_pair()
         reader, writer = await asyncio.open_connection(sock=a)
+        await hear(reader, b, SERVED_AT)
         coroutine = reader.read(1)
         assert coroutine.cr_frame is None and not hasattr(coroutine, "cr_code")
         state = inspect.CORO_CREATED if sys.version_info >= (3, 15) else inspect.CORO_CLOSED
@@ -721,13 +772,52 @@ def test_a_coroutine_in_c_has_no_frame():
 
 
 @pytest.mark.parametrize("debug", [False, True])
-def test_c_serves_asyncios_own_and_not_while_debugging(debug):
+def test_c_serves_asyncios_own_from_the_third_message_on_and_not_while_debugging(debug):
+    async def main():
+        streams = asyncio.get_running_loop().create_future()
+        async with server(None, lambda *pair: streams.set_result(pair)) as address:
+            with socket.create_connection(address) as sock:
+                reader, writer = await streams
+                for message in range(1, SERVED_AT + 2):
+                    await hear(reader, sock, 1)
+                    objects = (reader, writer.transport.get_protocol())
+                    assert [served(o) for o in objects] == [message >= SERVED_AT and not debug] * 2, message
+                    assert served(writer) is ((message >= SERVED_AT or WRITER_AT_ONCE) and not debug), message
+                writer.close()
+                await writer.wait_closed()
+
+    with asyncio.Runner(loop_factory=subject_loop, debug=debug) as runner:
+        runner.run(main())
+
+
+def test_c_serves_who_writes_much():
+    async def main():
+        streams = asyncio.get_running_loop().create_future()
+        async with server(None, lambda *pair: streams.set_result(pair)) as address:
+            with socket.create_connection(address):
+                reader, writer = await streams
+                for write in range(8 * SERVED_AT):
+                    assert not served(reader), write
+                    writer.write(b".")
+                    await writer.drain()
+                assert served(writer) and served(reader) and served(writer.transport.get_protocol())
+                writer.close()
+                await writer.wait_closed()
+
+    with asyncio.Runner(loop_factory=subject_loop) as runner:
+        runner.run(main())
+
+
+def test_c_serves_a_connection_once_the_loop_stops_debugging():
     async def main():
         a, b = tcp_pair()
         reader, writer = await asyncio.open_connection(sock=a)
-        protocol = writer.transport.get_protocol()
-        assert served(reader) is served(protocol) is not debug
+        await hear(reader, b, SERVED_AT)
+        assert not served(reader)
+        asyncio.get_running_loop().set_debug(False)
+        await hear(reader, b, SERVED_AT)
+        assert served(reader)
         await end(writer, b)
 
-    with asyncio.Runner(loop_factory=subject_loop, debug=debug) as runner:
+    with asyncio.Runner(loop_factory=subject_loop, debug=True) as runner:
         runner.run(main())

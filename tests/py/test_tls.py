@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from twin import twin
+from twin import subject_loop, twin
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +78,30 @@ async def echo_server(t, certificate, **kwargs):
 async def finish(server):
     server.close()
     await asyncio.sleep(0.01)
+
+
+def test_c_serves_streams_from_the_third_message_on(certificate):
+    async def main():
+        streams = asyncio.get_running_loop().create_future()
+        server = await asyncio.start_server(
+            lambda *pair: streams.set_result(pair), "127.0.0.1", 0, ssl=server_context(certificate)
+        )
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            _, client = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(certificate))
+            reader, writer = await streams
+            for message in range(1, 5):
+                client.write(b".")
+                assert await reader.readexactly(1) == b"."
+                for o in (reader, writer.transport.get_protocol()):
+                    assert (type(o) is not o.__class__) is (message >= 3), (o, message)
+            assert type(writer) is not writer.__class__
+            writer.close()
+            client.close()
+            await asyncio.gather(writer.wait_closed(), client.wait_closed())
+
+    with asyncio.Runner(loop_factory=subject_loop) as runner:
+        runner.run(main())
 
 
 @twin

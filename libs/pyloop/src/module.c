@@ -69,7 +69,7 @@ static PyMethodDef module_methods[] = {
     {"_trusted", module_trusted, METH_NOARGS, NULL},
     {"_loop_setup", tdl__loop_setup, METH_VARARGS, NULL},
     {"_tls_setup", tdl__tls_setup, METH_VARARGS, NULL},
-    {"_streams_adopt", tdl__streams_adopt_method, METH_VARARGS, NULL},
+    {"_streams_watch", tdl__streams_watch_method, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

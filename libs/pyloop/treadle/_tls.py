@@ -111,7 +111,7 @@ class TLSProtocol(_treadle.TLSBase, _SSLProtocol):  # type: ignore[misc]
         super().__init__(loop, app_protocol, sslcontext, waiter, server_side, server_hostname, **kwargs)
 
     def _set_app_protocol(self, app_protocol: Any) -> None:
-        _treadle._streams_adopt(self._loop, app_protocol)
+        _treadle._streams_watch(self._loop, app_protocol)
         super()._set_app_protocol(app_protocol)
 
     def _on_handshake_complete(self, handshake_exc: Any) -> None:

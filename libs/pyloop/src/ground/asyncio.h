@@ -90,6 +90,7 @@
     XX(_protocol)                                                                                            \
     XX(_reader)                                                                                              \
     XX(_stream_reader_wr)                                                                                    \
+    XX(_stream_writer)                                                                                       \
     XX(_transport)                                                                                           \
     XX(_waiter)
 

@@ -190,6 +190,17 @@ static int watch_for_writer(struct tdl_loop *loop, PyObject *protocol)
     return code;
 }
 
+/* The writer that a server's protocol made for its client_connected_cb, where the protocol keeps it: up to
+ * Python 3.12. */
+static void turn_writer(struct tdl_streams *s, PyObject *protocol)
+{
+    PyObject *writer = PyObject_GetAttr(protocol, s->str__stream_writer);
+    if (writer == NULL || (asyncios_in_place(&s->writer) && !turn(&s->writer, writer))) {
+        PyErr_Clear();
+    }
+    Py_XDECREF(writer);
+}
+
 static bool classes_ready(struct tdl_module_state *st)
 {
     struct tdl_streams *s = st->streams;
@@ -219,37 +230,74 @@ static PyObject *plain_reader(struct tdl_loop *loop, PyObject *protocol)
     return reader;
 }
 
-bool tdl__streams_adopt(struct tdl_loop *loop, PyObject *protocol)
+/* Serve the protocol in C, and its reader and writer, if they are asyncio's own and the loop does not
+ * debug. */
+static bool adopt(struct tdl_loop *loop, PyObject *protocol)
 {
     struct tdl_module_state *st = loop->state;
     struct tdl_streams *s = st->streams;
-    if (Py_TYPE(protocol) != st->standard.stream_protocol.type) {
-        return s->protocol.type != NULL && Py_TYPE(protocol) == s->protocol.type;
-    }
     if (loop->debug || !asyncios_in_place(&s->protocol) || !asyncios_in_place(&s->reader) ||
         !classes_ready(st)) {
         return false;
     }
-    PyObject *exc = PyErr_GetRaisedException();
     PyObject *reader = plain_reader(loop, protocol);
     bool adopted = reader != NULL && (Py_TYPE(reader) == s->reader.type || turn(&s->reader, reader)) &&
-                   turn(&s->protocol, protocol) && watch_for_writer(loop, protocol) == 0;
+                   turn(&s->protocol, protocol);
     Py_XDECREF(reader);
     PyErr_Clear();
-    if (exc != NULL) {
-        PyErr_SetRaisedException(exc);
+    if (adopted) {
+        turn_writer(s, protocol);
     }
     return adopted;
 }
 
-/* _streams_adopt(loop, protocol): for protocols behind TLS. */
-PyObject *tdl__streams_adopt_method(PyObject *module, PyObject *args)
+void tdl__streams_watch(struct tdl_loop *loop, PyObject *protocol)
+{
+    if (PY_VERSION_HEX < 0x030D0000 || !tdl__streams_is_asyncios(loop->state, protocol) || loop->debug ||
+        !asyncios_in_place(&loop->state->streams->protocol) || !classes_ready(loop->state)) {
+        return;
+    }
+    PyObject *exc = PyErr_GetRaisedException();
+    if (watch_for_writer(loop, protocol) < 0) {
+        PyErr_Clear();
+    }
+    if (exc != NULL) {
+        PyErr_SetRaisedException(exc);
+    }
+}
+
+/* _streams_watch(loop, protocol): for protocols behind TLS. */
+PyObject *tdl__streams_watch_method(PyObject *module, PyObject *args)
 {
     PyObject *loop, *protocol;
     if (!PyArg_ParseTuple(args, "O!O", tdl__state_of_module(module)->loop_type, &loop, &protocol)) {
         return NULL;
     }
-    return PyBool_FromLong(tdl__streams_adopt(TDL_LOOP(loop), protocol));
+    tdl__streams_watch(TDL_LOOP(loop), protocol);
+    Py_RETURN_NONE;
+}
+
+bool tdl__streams_is_asyncios(const struct tdl_module_state *st, PyObject *protocol)
+{
+    return Py_TYPE(protocol) == st->standard.stream_protocol.type;
+}
+
+bool tdl__streams_is_served(const struct tdl_module_state *st, PyObject *protocol)
+{
+    return st->streams->protocol.type != NULL && Py_TYPE(protocol) == st->streams->protocol.type;
+}
+
+bool tdl__streams_count(struct tdl_loop *loop, PyObject *protocol, uint8_t *use, uint8_t added)
+{
+    if (!tdl__streams_is_asyncios(loop->state, protocol)) {
+        return tdl__streams_is_served(loop->state, protocol);
+    }
+    *use = (uint8_t)(*use + added);
+    if (*use < TDL_STREAMS_ADOPT_AT) {
+        return false;
+    }
+    *use = 0;
+    return adopt(loop, protocol);
 }
 
 static int intern_names(struct tdl_streams *s)

@@ -39,9 +39,23 @@ int tdl__stream_set_protocol(TdlStream *t, PyObject *protocol)
     }
     t->buffered = buffered > 0;
     t->tls = PyObject_TypeCheck(protocol, t->loop->state->tls_type);
-    t->streams = !t->tls && !t->buffered && tdl__streams_adopt(t->loop, protocol);
+    t->streams = tdl__streams_is_served(t->loop->state, protocol);
+    t->unserved = tdl__streams_is_asyncios(t->loop->state, protocol);
+    t->use = 0;
+    tdl__streams_watch(t->loop, protocol);
     Py_XSETREF(t->protocol, Py_NewRef(protocol));
     return 0;
+}
+
+void tdl__stream_used(TdlStream *t, uint8_t added)
+{
+    PyObject *protocol = Py_XNewRef(t->protocol);
+    if (protocol == NULL) {
+        return; /* the connection is lost */
+    }
+    t->streams = tdl__streams_count(t->loop, protocol, &t->use, added);
+    t->unserved = !t->streams;
+    Py_DECREF(protocol);
 }
 
 TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *protocol, PyObject *server,

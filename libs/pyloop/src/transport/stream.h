@@ -51,11 +51,13 @@ typedef struct tdl_stream {
     uint32_t write_turn;     /* number of the turn of the last write(), cut to 32 bits */
     uint32_t write_left;     /* and the items that were left of it then: the two tell the step */
     uint8_t state;           /* enum tdl_stream_state */
+    uint8_t use;             /* while unserved: see tdl__streams_count() */
     uint8_t gather;          /* steps whose small writes are held; learnt */
     bool buffered;           /* the protocol is an asyncio.BufferedProtocol */
     bool tls;                /* the protocol is treadle's own for TLS */
     bool lent;               /* the program has the socket, or its number, too: nothing is held */
     bool streams;            /* the protocol is asyncio's of streams, served in C */
+    bool unserved;           /* it is that, and not served as yet */
     bool paused;             /* pause_reading() */
     bool eof;                /* write_eof() */
     bool read_eof;           /* the peer will send no more */
@@ -73,6 +75,7 @@ TdlStream *tdl__stream_new(TdlLoop *loop, int fd, PyObject *sock, PyObject *prot
                            PyObject *context);
 int tdl__stream_start(TdlStream *t, PyObject *waiter);
 int tdl__stream_set_protocol(TdlStream *t, PyObject *protocol);
+void tdl__stream_used(TdlStream *t, uint8_t added); /* while unserved; no exception may be set */
 PyObject *tdl__stream_replaced(TdlStream *t, PyObject *name);
 PyObject *tdl__stream_socket(TdlStream *t);
 void tdl__stream_call_handler(TdlStream *t, const char *message, PyObject *exc);

@@ -2,6 +2,7 @@
 #include "ground/audit.h"
 #include "loop/readers.h"
 #include "loop/snapshot.h"
+#include "streams/streams.h"
 #include "transport/stream.h"
 
 #include <errno.h>
@@ -119,6 +120,9 @@ PyObject *tdl__stream_writelines(PyObject *self, PyObject *const *args, Py_ssize
     Py_DECREF(seq);
     if (code < 0) {
         return NULL;
+    }
+    if (t->unserved) {
+        tdl__stream_used(t, TDL_STREAMS_WROTE);
     }
     Py_RETURN_NONE;
 }

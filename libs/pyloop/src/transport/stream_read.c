@@ -173,6 +173,9 @@ static void read_data(TdlStream *t)
         return;
     }
     adapt_hint(t, (size_t)n);
+    if (t->unserved) {
+        tdl__stream_used(t, TDL_STREAMS_RECEIVED);
+    }
     deliver(t, data);
 }
 

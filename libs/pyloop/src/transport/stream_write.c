@@ -3,6 +3,7 @@
 #include "ground/audit.h"
 #include "loop/readers.h"
 #include "loop/snapshot.h"
+#include "streams/streams.h"
 #include "transport/stream.h"
 
 #include <errno.h>
@@ -361,6 +362,9 @@ static PyObject *stream_write(PyObject *self, PyObject *const *args, Py_ssize_t 
     }
     if (code < 0) {
         return NULL;
+    }
+    if (t->unserved) {
+        tdl__stream_used(t, TDL_STREAMS_WROTE);
     }
     Py_RETURN_NONE;
 }

@@ -184,6 +184,7 @@ static int deliver(TdlTls *p, const char *bytes, size_t size)
         Py_DECREF(app);
         return taken > 0 ? 0 : -1;
     }
+    (void)tdl__streams_count(TDL_LOOP(p->loop), app, &p->use, TDL_STREAMS_RECEIVED);
     PyObject *result = PyObject_CallMethodOneArg(app, state_of(p)->str_data_received, data);
     Py_DECREF(app);
     Py_DECREF(data);

@@ -16,6 +16,7 @@ typedef struct {
     PyObject *backlog;            /* a deque: what the application wrote before the handshake was done */
     Py_ssize_t write_buffer_size; /* bytes in backlog */
     double out_high, out_low, in_high, in_low;
+    uint8_t use; /* by asyncio's protocol of streams, until it is served in C: tdl__streams_count() */
     bool app_is_buffer;
     bool app_reading_paused, app_writing_paused;
     bool ssl_reading_paused, ssl_writing_paused;
