@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import twin
-from test_property_transport import WRITELINES_MENDED, pair
+from sockets import tcp_pair
+from test_property_transport import WRITELINES_MENDED
 
 EXAMPLES = int(os.environ.get("TREADLE_TEST_CALLBACK_EXAMPLES", "700"))
 EVENTS = ("made", "get_buffer", "data", "eof", "pause", "resume", "lost")
@@ -183,7 +184,7 @@ class Machine:
                 self.log.append(("out of the run", type(exc).__name__))
 
     def run(self, family):
-        ours, peer = pair(family)
+        ours, peer = socket.socketpair() if family == "unix" else tcp_pair()
         peer.setblocking(False)
         task = self.loop.create_task(self.loop.create_connection(
             lambda: self.protocol("scripts", self.program["buffered"]), sock=ours))

@@ -2,10 +2,9 @@
 ground/asyncio.h.
 
 Each is looked for once, when treadle is imported, and where a Python has it no more something public does the
-same, with
-less: ``_private`` says what. TREADLE_TEST_DISTRUST in the environment names some that are not looked for, for
-a test. The attributes of asyncio's own objects that its inherited code works on (a server's, a transport's)
-are not here: whoever derives from a class has them, and tests/conformance holds each version.
+same, with less: ``_private`` says what. TREADLE_TEST_DISTRUST in the environment names some that are not
+looked for, for a test. The attributes of asyncio's own objects that its inherited code works on (a server's,
+a transport's) are not here: whoever derives from a class has them, and tests/conformance holds each version.
 """
 
 from __future__ import annotations
@@ -14,7 +13,17 @@ import asyncio
 import itertools
 import os
 import sys
-from asyncio import base_events, constants, coroutines, format_helpers, futures, sslproto, tasks, unix_events
+from asyncio import (
+    base_events,
+    constants,
+    coroutines,
+    events,
+    format_helpers,
+    futures,
+    sslproto,
+    tasks,
+    unix_events,
+)
 from concurrent.futures import thread as _thread
 from typing import Any
 
@@ -30,7 +39,11 @@ def _private(module: Any, name: str, otherwise: Any) -> Any:
 
 # Exported by asyncio for event loops: all versions have them, and no loop can do without.
 running_loop = asyncio._get_running_loop
-set_running_loop = asyncio._set_running_loop
+
+
+def set_running_loop(loop: Any) -> None:
+    """Tell asyncio which loop runs in this thread, by the function that it has now: somebody may replace it."""
+    events._set_running_loop(loop)
 
 
 def _interleave_anyhow(addrinfos: list[Any], first_address_family_count: int = 1) -> list[Any]:
