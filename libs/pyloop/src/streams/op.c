@@ -362,11 +362,3 @@ void tdl__streams_op_dealloc(PyObject *self)
     }
     Py_TRASHCAN_END;
 }
-
-#if PY_VERSION_HEX >= 0x030F0000
-static PyObject *get_state(PyObject *self, void *Py_UNUSED(closure))
-{
-    static const char *const states[] = {"CORO_CREATED", "CORO_SUSPENDED", "CORO_SUSPENDED", "CORO_CLOSED"};
-    return PyUnicode_FromString(TDL_OP(self)->running ? "CORO_RUNNING" : states[TDL_OP(self)->phase]);
-}
-#endif

@@ -64,6 +64,14 @@ static PyObject *get_suspended(PyObject *self, void *Py_UNUSED(closure))
                            (phase == TDL_STREAMS_WAITING || phase == TDL_STREAMS_HANDED));
 }
 
+#if PY_VERSION_HEX >= 0x030F0000
+static PyObject *get_state(PyObject *self, void *Py_UNUSED(closure))
+{
+    static const char *const states[] = {"CORO_CREATED", "CORO_SUSPENDED", "CORO_SUSPENDED", "CORO_CLOSED"};
+    return PyUnicode_FromString(TDL_OP(self)->running ? "CORO_RUNNING" : states[TDL_OP(self)->phase]);
+}
+#endif
+
 static PyGetSetDef op_getset[] = {
     {"__class__", get_class, NULL, NULL, NULL},
     {"__name__", of_function, NULL, NULL, TDL_DOC("__name__")},
