@@ -55,6 +55,29 @@ static struct tdl_fop *first_borrower(const struct tdl_fio *f, int fd, bool unas
     return NULL;
 }
 
+static void stage_before(struct tdl_fio *f, struct tdl_node *place, struct tdl_fop *op)
+{
+    tdl_node_insert_before(place, &op->node);
+    tdl__fop_enter(op, TDL_FOP_STAGED);
+    f->staged_count++;
+}
+
+/* Back to the stage with the closes that waited for the last one on their descriptor; behind what is to be
+ * continued. */
+static void release_closes(struct tdl_fio *f)
+{
+    for (struct tdl_node *node = f->closing.next; node != &f->closing;) {
+        struct tdl_fop *op = of_node(node);
+        node = node->next;
+        if (first_borrower(f, op->fd, false) != NULL) {
+            continue;
+        }
+        tdl_node_remove(&op->node);
+        stage_before(f, &f->staged, op);
+        f->resubmit++;
+    }
+}
+
 /* A close goes behind what was begun before it: a number that is free too early is soon another's. What
  * waits for another program does not keep it waiting, it is canceled. True when the close has to wait. */
 static bool hold_close(struct tdl_fio *f, struct tdl_fop *op)
@@ -71,6 +94,7 @@ static bool hold_close(struct tdl_fio *f, struct tdl_fop *op)
         other->cancel_sent = 1;
         f->engine->cancel(f, other);
     }
+    release_closes(f); /* a polling thread may have taken the last one's entry just now: nothing is to come */
     return true;
 }
 
@@ -108,13 +132,6 @@ void tdl__fio_sent(struct tdl_fio *f, struct tdl_fop *op, enum tdl__route route)
     }
 }
 
-static void stage_before(struct tdl_fio *f, struct tdl_node *place, struct tdl_fop *op)
-{
-    tdl_node_insert_before(place, &op->node);
-    tdl__fop_enter(op, TDL_FOP_STAGED);
-    f->staged_count++;
-}
-
 static void stage_first(struct tdl_fio *f, struct tdl_fop *op)
 {
     stage_before(f, f->staged.next, op);
@@ -133,22 +150,6 @@ void tdl__fio_unsent(struct tdl_fio *f, struct tdl_fop *op)
     leave_flight(f, op);
     stage_first(f, op);
     f->stats.submissions--;
-}
-
-/* Back to the stage with the closes that waited for the last one on their descriptor; behind what is to be
- * continued. */
-static void release_closes(struct tdl_fio *f)
-{
-    for (struct tdl_node *node = f->closing.next; node != &f->closing;) {
-        struct tdl_fop *op = of_node(node);
-        node = node->next;
-        if (first_borrower(f, op->fd, false) != NULL) {
-            continue;
-        }
-        tdl_node_remove(&op->node);
-        stage_before(f, &f->staged, op);
-        f->resubmit++;
-    }
 }
 
 void tdl__fio_finish(struct tdl_fio *f, struct tdl_fop *op, int64_t result)
