@@ -98,6 +98,15 @@ python_tasks: dict[Any, Any] = getattr(tasks, "_current_tasks", {})
 # unix_events: 3.11 to 3.15; else subprocesses are asyncio's own
 UnixSubprocessTransport = _private(unix_events, "_UnixSubprocessTransport", None)
 
+
+def give_child_watcher(loop: Any) -> None:
+    """Give a loop what asyncio's own code for subprocesses takes children's ends from: up to Python 3.13 it
+    asks the policy, from 3.14 on the loop has it from its set-up."""
+    pidfd = getattr(unix_events, "_PidfdChildWatcher", None)
+    if sys.version_info >= (3, 14) and not hasattr(loop, "_watcher") and pidfd is not None:
+        loop._watcher = pidfd()
+
+
 # concurrent.futures.thread: 3.11 to 3.15; else run_in_executor() is asyncio's
 pool_lock = _private(_thread, "_global_shutdown_lock", None)
 

@@ -11,7 +11,7 @@ from asyncio import tasks, transports
 from asyncio.log import logger
 from typing import Any
 
-from ._asyncio import UnixSubprocessTransport
+from ._asyncio import UnixSubprocessTransport, give_child_watcher
 
 # In the second case it is not used.
 _AsyncioTransport: Any = UnixSubprocessTransport or transports.SubprocessTransport
@@ -136,6 +136,7 @@ class Processes:
         **kwargs: Any,
     ) -> Any:
         if UnixSubprocessTransport is None:
+            give_child_watcher(self)
             return await super()._make_subprocess_transport(  # type: ignore[misc]
                 protocol, args, shell, stdin, stdout, stderr, bufsize, extra=extra, **kwargs
             )
