@@ -174,6 +174,18 @@ static void one_round(enum state state)
     wait_no_pool_alive();
 }
 
+/* GCC 12's ThreadSanitizer holds a lock of its own while a thread ends; a child of a fork at that moment
+ * finds it held for ever, and hangs as it makes its first thread. */
+static bool can_be_forked(enum state state)
+{
+#ifdef __SANITIZE_THREAD__
+    return state != WORKERS_EXITING && state != CLOSED_IN_BURST;
+#else
+    (void)state;
+    return true;
+#endif
+}
+
 int main(void)
 {
     unsigned rounds = stall_rounds(1000);
@@ -181,7 +193,9 @@ int main(void)
     for (unsigned round = 0; round < rounds; round++) {
         tdl_store_seq_u32(&stall_round, round);
         tdl_store_seq_u32(&stall_owner_step, round % STATES);
-        one_round((enum state)(round % STATES));
+        if (can_be_forked((enum state)(round % STATES))) {
+            one_round((enum state)(round % STATES));
+        }
     }
     return 0;
 }
